@@ -1,0 +1,101 @@
+"""Running a Beam job: the embedded runner with watched worker processes, or any other runner by name."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import apache_beam as beam
+import psutil
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms import environments
+
+EMBEDDED = ("DirectRunner", "FnApiRunner")
+"""Names of the embedded runner: DirectRunner itself may try to download another runner first."""
+
+class JobFailed(RuntimeError):
+    """A Beam job that did not end well. Exit status 1."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where jobs run: the runner's name, the number of local worker processes, options passed to Beam."""
+
+    runner: str = "DirectRunner"
+    workers: int = 1
+    options: tuple[str, ...] = ()
+
+    @property
+    def embedded(self) -> bool:
+        """Whether jobs run in this process and its own workers."""
+        return self.runner in EMBEDDED
+
+    def run(self, build: Callable[[beam.Pipeline], object]) -> None:
+        """Build a pipeline and run it to its end; raises JobFailed with the first cause."""
+        try:
+            pipeline = self._embedded() if self.embedded else self._remote()
+            build(pipeline)
+            with _Watch():
+                result = pipeline.run()
+                state = result.wait_until_finish()
+        except JobFailed:
+            raise
+        except Exception as error:
+            raise JobFailed(_cause(error)) from error
+        if state != beam.runners.runner.PipelineState.DONE:
+            raise JobFailed(f"the job ended in state {state}")
+
+    def _embedded(self) -> beam.Pipeline:
+        if self.workers == 1:
+            return beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--direct_num_workers=1"]))
+        command = f"exec {shlex.quote(sys.executable)} -m pipeline.worker"
+        environment = environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
+        options = PipelineOptions([f"--direct_num_workers={self.workers}"])
+        return beam.Pipeline(runner=FnApiRunner(default_environment=environment), options=options)
+
+    def _remote(self) -> beam.Pipeline:
+        return beam.Pipeline(options=PipelineOptions([f"--runner={self.runner}", *self.options]))
+
+
+def _cause(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else repr(error)
+
+
+class _Watch:
+    """Ends this process with status 1 when a worker process dies: the embedded runner would wait for ever.
+
+    The runner waits for each worker in a thread of its own, which raises when the exit status is not 0.
+    """
+
+    def __init__(self) -> None:
+        self._before = threading.excepthook
+
+    def __enter__(self) -> None:
+        threading.excepthook = self._on_error
+
+    def __exit__(self, *_: object) -> None:
+        threading.excepthook = self._before
+
+    def _on_error(self, args: threading.ExceptHookArgs) -> None:
+        if args.thread is None or args.thread.name != "run_worker":
+            self._before(args)
+            return
+        print(
+            f"sluice: {str(args.exc_value).lower()}; what is committed stays: "
+            "run the same command again to go on",
+            file=sys.stderr,
+            flush=True,
+        )
+        for child in psutil.Process().children(recursive=True):
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:
+                continue
+        os._exit(1)
