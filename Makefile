@@ -2,7 +2,7 @@
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help setup run test test-slow test-spark-local lint bench bench-memory lock clean
+.PHONY: help setup run test test-slow test-spark-local lint docs bench bench-memory lock clean
 
 help:
 	@echo "make run               set-up, then the sample corpus into out/sample"
@@ -10,6 +10,7 @@ help:
 	@echo "make test-slow         faults, byte equality, the Spark runner"
 	@echo "make test-spark-local  the Spark runner alone (Java and Maven)"
 	@echo "make lint              ruff check, ruff format --check, mypy"
+	@echo "make docs              write the generated parts of docs/ again"
 	@echo "make bench             milliseconds per document by stage"
 	@echo "make bench-memory      peak memory of a run over 2 GB"
 	@echo "make lock              resolve requirements.lock again"
@@ -34,6 +35,9 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup
+	$(BIN)/python -m pipeline.catalogue_text docs/*.md
 
 bench: setup
 	$(BIN)/python benchmarks/bench_stages.py

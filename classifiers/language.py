@@ -190,8 +190,8 @@ def identify(text: str, min_letters: int = 0, model: Any = None) -> Identified:
         found = _east_asian(opinion, numbers)
     else:
         found = _opinion(model or load(), copy, _GROUPS[group])
-    if not found:
-        return Identified(UNDETERMINED, 0.0, letters)
+    if not found:  # a script of which the model knows no language
+        return Identified(UNDETERMINED, math.nan, letters)
     language = min(found, key=lambda code: (-found[code], code))
     probability = round(min(1.0, found[language] * float(weights[group]) / letters), 4)
     hant_fraction = math.nan
@@ -204,11 +204,22 @@ def identify(text: str, min_letters: int = 0, model: Any = None) -> Identified:
 
 @dataclass(frozen=True)
 class IdentifyLanguage(RuleSet):
-    """The language of every document by lid.176, and whether it is certain and wanted.
+    """Tell the language of every document, and refuse those whose language is uncertain or not wanted.
 
-    Every kind is measured, prose, mathematics and mixed are judged. The column `language` takes the
-    values of `written_languages()`. The model (fastText, 176 languages, Joulin et al. 2016) is opened
-    once per process at the first document and is no part of this object.
+    The language is BCP 47 with script where it matters (zh-Hans, zh-Hant) and is told of every kind of
+    document, since rules, balance and shards go by it; only the kinds named below are refused by it. What the
+    input says of a record's language stays in its metadata and decides nothing.
+
+    - Addresses, digits and signs are left out, and a long text is judged on its beginning, middle and end.
+      Only the letters of its most frequent script count, and only languages written in that script are
+      considered; between Chinese, Japanese and Korean the characters decide.
+    - A text with fewer than `min_letters` letters is `und`, and its probability is not measured: it is not
+      refused as uncertain (the rules on words judge its length). The same holds for a script of which the
+      model knows no language.
+    - `und` is a language like others to `languages`: where some are selected, texts that are `und` are
+      refused unless it is among them.
+
+    Source: the fastText model lid.176 of 176 languages (Joulin et al. 2016, https://arxiv.org/abs/1612.03651).
     """
 
     name: ClassVar[str] = "identify_language"
@@ -216,50 +227,45 @@ class IdentifyLanguage(RuleSet):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "language_uncertain",
-            "identify_language.letters",
-            "identify_language.min_letters",
-            "below",
-            "has too few letters to tell its language",
-        ),
-        Rule(
-            "language_uncertain",
             "identify_language",
             "identify_language.min_probability",
             "below",
-            "is in no language that can be told with confidence",
+            "its language cannot be told with confidence",
         ),
         Rule(
             "language_not_selected",
             "identify_language.selectable",
             "identify_language.min_selected",
             "below",
-            "is in a language that the recipe does not select",
+            "its language is none of those that the recipe selects",
         ),
     )
     scores: ClassVar[Mapping[str, str]] = {
         "identify_language": "probability of the language among those of its script, times the script's "
-        "share of the letters (0-1, 4 decimals)",
+        "share of the letters, 0 to 1 (4 decimals)",
         "identify_language.letters": "letters in the judged sample; a Han character, kana or Hangul syllable "
         "counts as 3",
-        "identify_language.hant_fraction": "traditional characters among those written in one script of "
-        "Chinese only (0-1; Chinese documents)",
-        "identify_language.selectable": "0 for every document: below the 1 that min_selected is for a "
-        "language that is not selected",
+        "identify_language.hant_fraction": "traditional characters among those that only one script of "
+        "Chinese has, 0 to 1 (Chinese documents only)",
+        "identify_language.selectable": "0 for every document; the bound `min_selected` is 1 for a language "
+        "that is not selected, else 0",
     }
 
     min_probability: float | None = knob(
         0.2,
-        doc="least probability of the language (0-1)",
+        doc="smallest probability of the language, 0 to 1",
         source="measured: random Latin letters stay below 0.2; so do 0.4 % of 200-character texts in 67 "
         "languages that are told rightly",
     )
     languages: list[str] = knob(
-        [], doc="languages to keep (any usual code; zh stands for both scripts; empty: all)"
+        [],
+        doc="languages to keep, a list of codes (any usual ones; zh stands for both scripts; empty: all)",
+        source="empty, so that no language is refused unasked",
     )
     min_letters: int = knob(
         20,
         phase="annotate",
-        doc="fewer letters than this leave the language undetermined (und)",
+        doc="letters below which the language is left undetermined (und); a Han character counts as 3",
         source="measured in 28 languages: of texts with 5-19 letters one in four gets a wrong language, "
         "with 20-29 one in ten, from 50 on one in fifty",
     )

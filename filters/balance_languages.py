@@ -11,12 +11,13 @@ from filters.base import Rule, RuleSet, knob
 
 @dataclass(frozen=True)
 class BalanceLanguages(RuleSet):
-    """Sample languages with p ~ n^alpha, n in characters, without making the corpus larger.
+    """Even out the languages: sample them with p ~ n^alpha, n in characters, without a larger corpus.
 
-    A language whose share of the corpus is above its target share is cut: its documents are taken in
-    the order of a keyed hash until the target number of characters is met. A language below its target
-    is kept whole, repeated up to `max_epochs` times. Languages are BCP 47 with script, so zh-Hans and
-    zh-Hant are apart; code is balanced among programming languages by itself.
+    n counts the characters of the documents that no earlier stage refused. The share that a language should
+    have is n^alpha by the sum over all languages. One that has more is cut: its documents are taken in the
+    order of a keyed hash until the budget of characters is met, the one that meets it included. One that has
+    less is kept whole and written up to `max_epochs` times. Languages are BCP 47 with script, so zh-Hans and
+    zh-Hant are apart; code is balanced by itself, among programming languages.
 
     Source: temperature sampling as in XLM-R (Conneau et al. 2020, section 3.1), https://aclanthology.org/2020.acl-main.747
     """
@@ -25,7 +26,7 @@ class BalanceLanguages(RuleSet):
     kinds: ClassVar[frozenset[str]] = frozenset({"prose", "mathematics", "mixed", "code"})
     requires: ClassVar[tuple[str, ...]] = ("identify_language",)
     scores: ClassVar[Mapping[str, str]] = {
-        "balance_languages": "keyed hash of the document in [0, 1); small ones are taken first",
+        "balance_languages": "keyed hash of the document, 0 to below 1; small ones are taken first",
     }
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -33,13 +34,20 @@ class BalanceLanguages(RuleSet):
             "balance_languages",
             "balance_languages.max_sampling_hash",
             "above",
-            "the language has met its share of the mixture, and the keyed draw left this document out",
+            "its language has met its share of the corpus, and the keyed draw left this document out",
         ),
     )
 
-    alpha: float = knob(1.0, doc="exponent of the size of each language: 1 keeps shares as they are, 0 evens them out",
-                        source="XLM-R uses 0.3, mT5 0.3; 1 here, so that nothing is dropped unasked")
-    max_epochs: int = knob(1, doc="how often a document of a small language may be repeated at most")
+    alpha: float = knob(
+        1.0,
+        doc="exponent of each language's size, 0 to 1: 1 keeps shares as they are, 0 evens them out",
+        source="XLM-R uses 0.3, mT5 0.3; 1 here, so that nothing is dropped unasked",
+    )
+    max_epochs: int = knob(
+        1,
+        doc="most times that a document of a small language is written, 1 or more",
+        source="1, so that nothing is repeated unasked",
+    )
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.alpha <= 1.0:
@@ -47,7 +55,7 @@ class BalanceLanguages(RuleSet):
         if self.max_epochs < 1:
             raise ValueError(f"max_epochs must be at least 1, got {self.max_epochs}")
 
-    def thresholds(self, language: str) -> dict[str, float]:
+    def thresholds(self, language: str) -> dict[str, float]:  # noqa: ARG002
         """None before the corpus is counted: the cut by language comes from `pipeline.balance`."""
         return {}
 

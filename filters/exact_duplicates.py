@@ -41,16 +41,17 @@ def exact_hash(text: str) -> bytes:
 class ExactDuplicates(RuleSet):
     """Of the documents with the same normalised text, keep the first.
 
-    The text is normalised by a rule that changes nothing to be read (see `normalise`): case, punctuation
-    and inner white space count. Two documents are the same if their 128-bit hashes are: among 10^10
-    documents the chance that any two texts collide is below 10^-18. The groups are found in
-    `pipeline.duplicates`; the first document by source, path and locator is kept.
+    Before it is compared a text is normalised by a rule that changes nothing to be read: NFC, one kind of
+    line break, no white space at the end of a line or of the text. Case, punctuation and inner white space
+    count. Two documents are the same if their 128-bit hashes (XXH3) are: among 10^10 documents the chance
+    that any two different texts collide is below 10^-18. The first by source, path and locator is kept, of
+    those that no rule refused.
     """
 
     name: ClassVar[str] = "exact_duplicates"
     kinds: ClassVar[frozenset[str]] = frozenset(KINDS)
     scores: ClassVar[Mapping[str, str]] = {
-        "exact_duplicates": "1 for a document whose normalised text is that of the kept `duplicate_of`",
+        "exact_duplicates": "1 for a document with the normalised text of `duplicate_of`; others have none",
     }
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -58,7 +59,7 @@ class ExactDuplicates(RuleSet):
             "exact_duplicates",
             "exact_duplicates.min_similarity",
             "reaches",
-            "the text is that of an earlier document",
+            "its text is that of an earlier document",
         ),
     )
     min_similarity: ClassVar[float] = 1.0

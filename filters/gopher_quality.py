@@ -164,11 +164,11 @@ def _function_offsets(languages: list[str], spans: Mapping[str, tuple[int, int]]
 
 _RULES: tuple[tuple[str, str, str, Direction, str], ...] = (
     ("empty", "words", "min_any_words", "below", "it holds no word"),
-    ("too_few_words", "words", "min_words", "below", "it is too short"),
-    ("too_many_words", "words", "max_words", "above", "it is too long"),
+    ("too_few_words", "words", "min_words", "below", "it has too few words"),
+    ("too_many_words", "words", "max_words", "above", "it has too many words"),
     ("words_too_short", "mean_word_chars", "min_mean_word_chars", "below", "its words are too short"),
     ("words_too_long", "mean_word_chars", "max_mean_word_chars", "above", "its words are too long"),
-    ("too_many_hash_signs", "hash_sign_ratio", "max_hash_sign_ratio", "above", "it is full of #"),
+    ("too_many_hash_signs", "hash_sign_ratio", "max_hash_sign_ratio", "above", "it is full of hash signs"),
     ("too_many_ellipses", "ellipsis_ratio", "max_ellipsis_ratio", "above", "it is full of ellipses"),
     (
         "too_many_bullet_lines",
@@ -182,7 +182,7 @@ _RULES: tuple[tuple[str, str, str, Direction, str], ...] = (
         "ellipsis_line_fraction",
         "max_ellipsis_line_fraction",
         "above",
-        "too many of its lines are cut off",
+        "too many of its lines end with an ellipsis, as if cut off",
     ),
     (
         "too_few_alphabetic_words",
@@ -210,10 +210,12 @@ class GopherQuality(RuleSet):
 
     - words are those of the text view (`filters.text_view`): no language needs spaces, and stand-alone
       symbols ("--", "=>") are no words, but count in the denominator of the alphabetic share;
-    - "too few stop words" needs distinct words of a list, compared folded (case does not matter): the
-      paper's eight for English, frequent function words for other languages (`filters/data/
-      languages.toml`); a language without a list is not measured;
-    - mean word length has its own bounds where a language's prose lies outside 3 to 10;
+    - stop words are counted as distinct words of a list, compared folded (case does not matter): the
+      paper's eight for English, frequent function words for other languages; a language without a list
+      (Chinese, Japanese and Korean among them) is not measured;
+    - a language whose prose lies outside the bounds on word length or stop words has its own ones, in
+      `filters/data/languages.toml`; a bound set in the recipe to another value than its default holds for
+      every language;
     - blank lines are no lines; a bullet is one of •-*‣●○■□▪・※·–—+ with text after it; a run of full stops
       or ellipses is one ellipsis.
 
@@ -222,13 +224,13 @@ class GopherQuality(RuleSet):
 
     name: ClassVar[str] = _NAME
     scores: ClassVar[Mapping[str, str]] = {
-        f"{_NAME}.words": "words",
+        f"{_NAME}.words": "words in the text",
         f"{_NAME}.mean_word_chars": "mean length of a word in code points",
         f"{_NAME}.hash_sign_ratio": "hash signs per word",
         f"{_NAME}.ellipsis_ratio": "ellipses per word",
-        f"{_NAME}.bullet_line_fraction": "share of non-blank lines that begin with a bullet",
-        f"{_NAME}.ellipsis_line_fraction": "share of non-blank lines that end with an ellipsis",
-        f"{_NAME}.alphabetic_word_fraction": "words with a letter, per word or stand-alone symbol",
+        f"{_NAME}.bullet_line_fraction": "share of non-blank lines that begin with a bullet, 0 to 1",
+        f"{_NAME}.ellipsis_line_fraction": "share of non-blank lines that end with an ellipsis, 0 to 1",
+        f"{_NAME}.alphabetic_word_fraction": "share of words with a letter among words and symbols, 0 to 1",
         f"{_NAME}.stop_words": "distinct words of the language's list of function words",
     }
     rules: ClassVar[tuple[Rule, ...]] = tuple(
@@ -236,21 +238,31 @@ class GopherQuality(RuleSet):
         for reason, score, threshold, fails, plain in _RULES
     )
 
-    min_any_words: int | None = knob(1, doc="words that a document must hold not to be called empty")
-    min_words: int | None = knob(50, doc="words", source=_PAPER)
-    max_words: int | None = knob(100_000, doc="words", source=_PAPER)
-    min_mean_word_chars: float | None = knob(3.0, doc="mean word length, code points", source=_PAPER)
-    max_mean_word_chars: float | None = knob(10.0, doc="mean word length, code points", source=_PAPER)
-    max_hash_sign_ratio: float | None = knob(0.1, doc="hash signs per word", source=_PAPER)
-    max_ellipsis_ratio: float | None = knob(0.1, doc="ellipses per word", source=_PAPER)
-    max_bullet_line_fraction: float | None = knob(0.9, doc="bullet lines, share of lines", source=_PAPER)
+    min_any_words: int | None = knob(
+        1,
+        doc="fewest words of a document that is not empty",
+        source="ours: says so of a text without any word",
+    )
+    min_words: int | None = knob(50, doc="fewest words of a document", source=_PAPER)
+    max_words: int | None = knob(100_000, doc="most words of a document", source=_PAPER)
+    min_mean_word_chars: float | None = knob(
+        3.0, doc="smallest mean length of a word, code points", source=_PAPER
+    )
+    max_mean_word_chars: float | None = knob(
+        10.0, doc="largest mean length of a word, code points", source=_PAPER
+    )
+    max_hash_sign_ratio: float | None = knob(0.1, doc="most hash signs per word", source=_PAPER)
+    max_ellipsis_ratio: float | None = knob(0.1, doc="most ellipses per word", source=_PAPER)
+    max_bullet_line_fraction: float | None = knob(
+        0.9, doc="largest share of lines that begin with a bullet, 0 to 1", source=_PAPER
+    )
     max_ellipsis_line_fraction: float | None = knob(
-        0.3, doc="lines ending with an ellipsis, share of lines", source=_PAPER
+        0.3, doc="largest share of lines that end with an ellipsis, 0 to 1", source=_PAPER
     )
     min_alphabetic_word_fraction: float | None = knob(
-        0.8, doc="words with a letter, share of words and stand-alone symbols", source=_PAPER
+        0.8, doc="smallest share of words with a letter among words and symbols, 0 to 1", source=_PAPER
     )
-    min_stop_words: int | None = knob(2, doc="distinct function words", source=_PAPER)
+    min_stop_words: int | None = knob(2, doc="fewest distinct function words", source=_PAPER)
 
     @property
     def per_language(self) -> Mapping[str, Mapping[str, float | None]]:

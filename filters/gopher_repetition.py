@@ -159,32 +159,32 @@ class GopherRepetition(RuleSet):
     - character shares of n-grams are of the characters in words, those of lines and paragraphs of the
       characters in stripped lines and paragraphs.
 
-    Words, and thus n-grams, compare by the folded hashes of the text view (case, width and accents do
-    not matter), in sequence: "a bc" is not "ab c". Lines and paragraphs compare as they stand, stripped;
-    indentation and kind of line break inside a paragraph do not matter.
+    Words, and thus n-grams, compare folded as in the text view (case, width and the accents of Latin, Greek
+    and Cyrillic letters do not matter), in sequence: "a bc" is not "ab c". Lines and paragraphs compare as
+    they stand, stripped; indentation and kind of line break inside a paragraph do not matter.
 
     Blank lines are no lines. Nor, unlike in those tools, is a line without a letter or digit: rules,
     fences and comment frames ("----", "* * *") repeat in good text; the same holds for paragraphs.
 
     Where words are single characters or short pieces (Chinese, Japanese, Thai, ...) five of them say less
-    than five English words, and a language's own thresholds apply (`filters/data/languages.toml`).
+    than five English words, and a language has thresholds of its own, in `filters/data/languages.toml`.
     """
 
     name: ClassVar[str] = _NAME
     scores: ClassVar[Mapping[str, str]] = {
-        f"{_NAME}.duplicate_line_fraction": "share of the non-blank lines that occur twice or more",
-        f"{_NAME}.duplicate_line_char_fraction": "share of the lines' characters in such ones",
-        f"{_NAME}.duplicate_paragraph_fraction": "share of the paragraphs that occur twice or more",
-        f"{_NAME}.duplicate_paragraph_char_fraction": "share of the paragraphs' characters in such ones",
-        f"{_NAME}.top_2_gram_char_fraction": "share of word characters in the most frequent 2-gram",
-        f"{_NAME}.top_3_gram_char_fraction": "share of word characters in the most frequent 3-gram",
-        f"{_NAME}.top_4_gram_char_fraction": "share of word characters in the most frequent 4-gram",
-        f"{_NAME}.duplicate_5_gram_char_fraction": "share of word characters in repeated 5-grams",
-        f"{_NAME}.duplicate_6_gram_char_fraction": "share of word characters in repeated 6-grams",
-        f"{_NAME}.duplicate_7_gram_char_fraction": "share of word characters in repeated 7-grams",
-        f"{_NAME}.duplicate_8_gram_char_fraction": "share of word characters in repeated 8-grams",
-        f"{_NAME}.duplicate_9_gram_char_fraction": "share of word characters in repeated 9-grams",
-        f"{_NAME}.duplicate_10_gram_char_fraction": "share of word characters in repeated 10-grams",
+        f"{_NAME}.duplicate_line_fraction": "share of the non-blank lines that occur twice or more, 0 to 1",
+        f"{_NAME}.duplicate_line_char_fraction": "share of the lines' characters in them, 0 to 1",
+        f"{_NAME}.duplicate_paragraph_fraction": "share of the paragraphs that occur twice or more, 0 to 1",
+        f"{_NAME}.duplicate_paragraph_char_fraction": "share of the paragraphs' characters in them, 0 to 1",
+        f"{_NAME}.top_2_gram_char_fraction": "share of word characters in the most frequent 2-gram, 0 to 1",
+        f"{_NAME}.top_3_gram_char_fraction": "share of word characters in the most frequent 3-gram, 0 to 1",
+        f"{_NAME}.top_4_gram_char_fraction": "share of word characters in the most frequent 4-gram, 0 to 1",
+        f"{_NAME}.duplicate_5_gram_char_fraction": "share of word characters in repeated 5-grams, 0 to 1",
+        f"{_NAME}.duplicate_6_gram_char_fraction": "share of word characters in repeated 6-grams, 0 to 1",
+        f"{_NAME}.duplicate_7_gram_char_fraction": "share of word characters in repeated 7-grams, 0 to 1",
+        f"{_NAME}.duplicate_8_gram_char_fraction": "share of word characters in repeated 8-grams, 0 to 1",
+        f"{_NAME}.duplicate_9_gram_char_fraction": "share of word characters in repeated 9-grams, 0 to 1",
+        f"{_NAME}.duplicate_10_gram_char_fraction": "share of word characters in repeated 10-grams, 0 to 1",
     }
     rules: ClassVar[tuple[Rule, ...]] = tuple(
         Rule(reason, f"{_NAME}.{score}", f"{_NAME}.max_{score}", "above", plain)
@@ -216,43 +216,43 @@ class GopherRepetition(RuleSet):
     )
 
     max_duplicate_line_fraction: float | None = knob(
-        0.30, doc="repeated lines, share of lines", source=_PAPER
+        0.30, doc="largest share of lines that repeat, 0 to 1", source=_PAPER
     )
     max_duplicate_paragraph_fraction: float | None = knob(
-        0.30, doc="repeated paragraphs, share of paragraphs", source=_PAPER
+        0.30, doc="largest share of paragraphs that repeat, 0 to 1", source=_PAPER
     )
     max_duplicate_line_char_fraction: float | None = knob(
-        0.20, doc="repeated lines, share of characters", source=_PAPER
+        0.20, doc="largest share of characters in lines that repeat, 0 to 1", source=_PAPER
     )
     max_duplicate_paragraph_char_fraction: float | None = knob(
-        0.20, doc="repeated paragraphs, share of characters", source=_PAPER
+        0.20, doc="largest share of characters in paragraphs that repeat, 0 to 1", source=_PAPER
     )
     max_top_2_gram_char_fraction: float | None = knob(
-        0.20, doc="most frequent 2-gram, share of word characters", source=_PAPER
+        0.20, doc="largest share of word characters in the top 2-gram, 0 to 1", source=_PAPER
     )
     max_top_3_gram_char_fraction: float | None = knob(
-        0.18, doc="most frequent 3-gram, share of word characters", source=_PAPER
+        0.18, doc="largest share of word characters in the top 3-gram, 0 to 1", source=_PAPER
     )
     max_top_4_gram_char_fraction: float | None = knob(
-        0.16, doc="most frequent 4-gram, share of word characters", source=_PAPER
+        0.16, doc="largest share of word characters in the top 4-gram, 0 to 1", source=_PAPER
     )
     max_duplicate_5_gram_char_fraction: float | None = knob(
-        0.15, doc="repeated 5-grams, share of word characters", source=_PAPER
+        0.15, doc="largest share of word characters in repeated 5-grams, 0 to 1", source=_PAPER
     )
     max_duplicate_6_gram_char_fraction: float | None = knob(
-        0.14, doc="repeated 6-grams, share of word characters", source=_PAPER
+        0.14, doc="largest share of word characters in repeated 6-grams, 0 to 1", source=_PAPER
     )
     max_duplicate_7_gram_char_fraction: float | None = knob(
-        0.13, doc="repeated 7-grams, share of word characters", source=_PAPER
+        0.13, doc="largest share of word characters in repeated 7-grams, 0 to 1", source=_PAPER
     )
     max_duplicate_8_gram_char_fraction: float | None = knob(
-        0.12, doc="repeated 8-grams, share of word characters", source=_PAPER
+        0.12, doc="largest share of word characters in repeated 8-grams, 0 to 1", source=_PAPER
     )
     max_duplicate_9_gram_char_fraction: float | None = knob(
-        0.11, doc="repeated 9-grams, share of word characters", source=_PAPER
+        0.11, doc="largest share of word characters in repeated 9-grams, 0 to 1", source=_PAPER
     )
     max_duplicate_10_gram_char_fraction: float | None = knob(
-        0.10, doc="repeated 10-grams, share of word characters", source=_PAPER
+        0.10, doc="largest share of word characters in repeated 10-grams, 0 to 1", source=_PAPER
     )
 
     @property

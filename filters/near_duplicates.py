@@ -123,15 +123,16 @@ def digit_folded_hashes(view: TextView) -> Uint64s:
 class NearDuplicates(RuleSet):
     """Of documents that share most of their word n-grams, keep the first.
 
-    Words are those of the text view: segmented by the language's rules and folded (case, width,
-    compatibility forms), digits kept, so that texts that differ in their numbers stay apart. A text of
-    fewer than `ngram_words` words is one shingle of all its words; a text with no word has no signature
-    and is no one's duplicate. The bands only propose pairs; a document is removed if its estimated
-    Jaccard similarity to one *kept* document, `duplicate_of`, reaches `min_jaccard`, never because both
-    resemble a third (`pipeline.duplicates.resolve`).
+    A document is a set of shingles, runs of `ngram_words` words; a signature of `bands` times
+    `rows_per_band` minima stands for the set. Words are those of the text view: segmented by the language's
+    rules and folded (case, width, compatibility forms), digits kept, so that texts that differ in their
+    numbers stay apart. A text of fewer than `ngram_words` words is one shingle of all its words; a text with
+    no word has no signature and is no one's duplicate.
 
-    Two documents of Jaccard similarity s are proposed with the chance 1 - (1 - s^rows)^bands; the
-    estimate has the standard error sqrt(s (1 - s) / (bands * rows)).
+    The bands only propose pairs: two documents of Jaccard similarity s are compared with the chance
+    1 - (1 - s^rows)^bands, by an estimate with the standard error sqrt(s (1 - s) / (bands * rows)). Of the
+    documents that no rule refused, taken by source, path and locator, one is removed if its similarity to a
+    document that is *kept*, its `duplicate_of`, reaches `min_jaccard`; never because both resemble a third.
 
     Source: MinHash (Broder 1997) with locality-sensitive hashing by bands (Leskovec, Rajaraman, Ullman,
     Mining of Massive Datasets, 3.4).
@@ -141,8 +142,8 @@ class NearDuplicates(RuleSet):
     kinds: ClassVar[frozenset[str]] = frozenset(KINDS)
     requires: ClassVar[tuple[str, ...]] = ("identify_language",)
     scores: ClassVar[Mapping[str, str]] = {
-        "near_duplicates": "estimated Jaccard similarity of word n-grams to the kept `duplicate_of`, 0-1",
-        "near_duplicates.shingles": "word n-grams in the text, repeated ones counted again",
+        "near_duplicates": "estimated Jaccard similarity of word n-grams to `duplicate_of`, 0 to 1",
+        "near_duplicates.shingles": "word n-grams in the text; one that repeats counts each time",
     }
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -150,32 +151,42 @@ class NearDuplicates(RuleSet):
             "near_duplicates",
             "near_duplicates.min_jaccard",
             "reaches",
-            "the text shares most of its word n-grams with an earlier document that is kept",
+            "it shares most of its word n-grams with an earlier document that is kept",
         ),
     )
 
     min_jaccard: float | None = knob(
         0.62,
-        doc="smallest estimated Jaccard similarity of a duplicate",
+        doc="smallest estimated Jaccard similarity of a duplicate, above 0 to 1",
         source="0.5 and 2.5 standard errors of an estimate from 110 minima",
     )
     ngram_words: int = knob(
-        5, phase="annotate", doc="words in a shingle", source="datatrove and FineWeb use word 5-grams"
+        5,
+        phase="annotate",
+        doc="words in a shingle, 1 to 64",
+        source="datatrove and FineWeb use word 5-grams",
     )
     bands: int = knob(
         22,
         phase="annotate",
-        doc="bands of a signature; a pair that agrees in one is compared",
+        doc="number of bands; a pair that agrees in one is compared",
         source="22 x 5 proposes 83 % of pairs at Jaccard 0.6, FineWeb's 14 x 8 21 %",
     )
-    rows_per_band: int = knob(5, phase="annotate", doc="minima in a band")
+    rows_per_band: int = knob(
+        5, phase="annotate", doc="number of minima in a band; with bands at most 4096", source="see `bands`"
+    )
     fold_digits: bool = knob(
         False,
         phase="annotate",
-        doc="take every digit for 0, so that texts that differ in numbers alone are alike",
+        doc="true or false: take every digit for 0, so that texts that differ in numbers alone are alike",
         source="datatrove folds digits; here off, so that different facts stay apart",
     )
-    seed: int = knob(1, phase="annotate", doc="start of the generator of hash functions, 0 to 2^64 - 1")
+    seed: int = knob(
+        1,
+        phase="annotate",
+        doc="start of the generator of hash functions, an integer of 0 to 2^64 - 1",
+        source="any will do",
+    )
 
     def __post_init__(self) -> None:
         if self.min_jaccard is not None and not 0.0 < self.min_jaccard <= 1.0:

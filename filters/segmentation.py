@@ -155,6 +155,8 @@ def _folds() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         character = chr(code)
         if unicodedata.category(character)[0] == "M":
             flagged[code] = code | FOLD_MARK | (FOLD_REORDERS if unicodedata.combining(character) else 0)
+    for code in _APOSTROPHES:
+        flagged[code] = _APOSTROPHES[0]
     table = flagged.copy()
     expansions: list[int] = []
     for first, last in _WITH_FOLDINGS:
@@ -171,8 +173,6 @@ def _folds() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
             else:
                 table[code] = FOLD_EXPANDED | len(expansions)
                 expansions += [len(entries), *entries]
-    for code in _APOSTROPHES:
-        table[code] = _APOSTROPHES[0]
     return _with_hangul(table, expansions)
 
 

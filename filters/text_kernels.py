@@ -24,7 +24,7 @@ APOSTROPHE = 32
 NEWLINE = 64
 """Ends a line, as in `str.splitlines`."""
 TRAILING = 1 << 11
-"""Never begins a piece: Thai and Lao vowels written behind their consonant, the kana length mark."""
+"""Stays with what is before it: Thai and Lao vowels written behind their consonant, the kana length mark."""
 LEADING = 1 << 12
 """A Thai or Lao vowel written before its consonant: begins a piece, and the consonant stays with it."""
 JOINER = 1 << 13
@@ -106,9 +106,9 @@ def _begins_word(now, script, bases, length, before, after, han):  # type: ignor
         return False
     if script == HAN:
         return bases >= MAX_KANJI if han == KANJI else han != NO_WORD_BEGINS or bases >= MAX_HAN
-    if script == HIRAGANA:
+    if script == HIRAGANA and not now & TRAILING:
         return bases >= MAX_HIRAGANA
-    if script == KATAKANA:
+    if script in (HIRAGANA, KATAKANA):
         return bases >= MAX_KATAKANA
     if script == SIGNS:
         return bases >= MAX_SIGNS

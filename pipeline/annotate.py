@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -353,9 +354,8 @@ def text_table(chunk: Chunk) -> pa.Table:
 
 
 def _group_starts(table: pa.Table) -> list[int]:
-    keys = list(
-        zip(*(table.column(n).to_pylist() for n in ("kind", "language", "programming_language")), strict=True)
-    )
+    columns = (table.column(n).to_pylist() for n in ("kind", "language", "programming_language"))
+    keys = [(kind, language, name or "") for kind, language, name in zip(*columns, strict=True)]
     return [i for i, k in enumerate(keys) if i == 0 or k != keys[i - 1]]
 
 
@@ -367,7 +367,7 @@ def _text_bytes(table: pa.Table, starts: Sequence[int]) -> bytes:
 
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, TEXT, compression="zstd") as writer:
-        for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
+        for start, end in itertools.pairwise([*starts, table.num_rows]):
             writer.write_table(table.slice(start, end - start), row_group_size=end - start)
     return sink.getvalue()
 
@@ -406,7 +406,7 @@ def annotation_table(chunk: Chunk) -> pa.Table:
     return table.sort_by("row") if bad else table
 
 
-_DERIVED = {
+_DERIVED: dict[str, Callable[[str], object]] = {
     "text_hash": text_hash,
     "characters": len,
     "text_bytes": lambda text: len(text.encode("utf-8", "surrogatepass")),

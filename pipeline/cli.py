@@ -12,13 +12,20 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any
+from typing import TypeVar
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 PHASES = ("plan", "annotate", "decide", "emit")
 
+T = TypeVar("T")
+
+
 class WrongUse(Exception):
     """Something the user can put right; printed as one line, exit status 2."""
+
+
+class Failed(Exception):
+    """A run that did not end well; printed as one line, exit status 1."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.CRITICAL)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
+        sys.stdout.flush()
         return DONE if arguments else WRONG_USE
     if arguments[0] in ("-V", "--version"):
         print(f"sluice {metadata.version('sluice-corpus')}")
@@ -40,6 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command[0](arguments[1:])
     except WrongUse as error:
         return _complain(str(error), WRONG_USE)
+    except Failed as error:
+        return _complain(f"the run failed: {error}", FAILED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`sluice filters | head`): no more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command again to go on", FAILED)
 
@@ -114,6 +128,7 @@ def _decide(argv: Sequence[str]) -> int:
             runner=options.runner,
             workers=options.workers,
             options=engine_options,
+            command=["sluice", "decide", *argv],
         )
     )
 
@@ -139,23 +154,26 @@ def _engine_options(
     return tuple(rest)
 
 
-def _guarded(action: Callable[[], Any]) -> Any:
-    """Run an action; what it raises becomes one line and an exit status."""
-    from classifiers.registry import ModelMissing
+def _guarded(action: Callable[[], T]) -> T:
+    """Run an action; what it is known to raise becomes WrongUse or Failed."""
+    from classifiers.registry import ModelError
     from pipeline.emit import AccountingError
     from pipeline.engine import JobFailed
     from pipeline.flow import RunFailed
     from pipeline.inputs import InputError
     from pipeline.recipe import RecipeError
+    from pipeline.work import NotAnnotated
 
     try:
         return action()
-    except (RecipeError, InputError, ModelMissing) as error:
+    except (RecipeError, InputError, ModelError, NotAnnotated) as error:
         raise WrongUse(str(error)) from None
+    except BrokenPipeError:
+        raise
     except (JobFailed, AccountingError, RunFailed, OSError) as error:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
-        return _complain(f"the run failed: {error}", FAILED)
+        raise Failed(str(error)) from error
 
 
 def _filters(argv: Sequence[str]) -> int:
@@ -184,14 +202,14 @@ def _verify(argv: Sequence[str]) -> int:
     """Check an output folder."""
     from pipeline.verify import verify_command
 
-    return int(_guarded(lambda: verify_command(list(argv))))
+    return _guarded(lambda: verify_command(list(argv)))
 
 
 def _explain(argv: Sequence[str]) -> int:
     """Print the trail of one document."""
     from pipeline.explain import explain_command
 
-    return int(_guarded(lambda: explain_command(list(argv))))
+    return _guarded(lambda: explain_command(list(argv)))
 
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline import duplicates as dup
 from pipeline.balance import BINS, Cut, cuts_of, languages_to_cut
-from pipeline.decisions import Decisions
+from pipeline.decisions import Decisions, partitions_of
 from pipeline.engine import Engine
 from pipeline.plan import Plan
 from pipeline.rules import judge_rows, score_names
@@ -32,13 +32,9 @@ from pipeline.work import (
     work_units,
 )
 from schemas.sampling import sampling_hashes
-from schemas.tables import text_partition
 
 Keyed = tuple[int, bytes]
 EXACT_ENTRY_BYTES, BAND_ENTRY_BYTES = 36, 24
-
-RANKED_BANDS = dup.Layout((("hash", "<u8", 1), ("ref", "<u8", 1), ("rank", "<u8", 1)))
-"""One row per document and band; the rank ascends with the order of documents."""
 
 WANTED = dup.Layout((("ref", "<u8", 1), ("part", "<u8", 1)))
 """A document's reference, and who asks for something of it: a partition of pairs, or a unit."""
@@ -75,12 +71,9 @@ def decide(store: Store, plan: Plan, engine: Engine) -> Corpus:
     steps = _Steps(store, plan, engine, corpus)
     recipe = plan.recipe
     if recipe.judges("exact_duplicates"):
-        for part, parts in steps.passes(EXACT_ENTRY_BYTES):
-            steps.run(f"exact-{part:05d}", lambda p, x=(part, parts): _exact(p, steps, *x))
+        steps.run_passes("exact", EXACT_ENTRY_BYTES, _exact)
     if recipe.judges("near_duplicates") and recipe.by_name["near_duplicates"].min_jaccard is not None:
-        bands = recipe.by_name["near_duplicates"].bands
-        for part, parts in steps.passes(BAND_ENTRY_BYTES * bands):
-            steps.run(f"pairs-{part:05d}", lambda p, x=(part, parts): _pairs(p, steps, *x))
+        steps.run_passes("pairs", BAND_ENTRY_BYTES * recipe.by_name["near_duplicates"].bands, _pairs)
         steps.run("near", lambda p: _near(p, steps))
     if recipe.judges("balance_languages"):
         _balance(steps)
@@ -104,15 +97,39 @@ class _Steps:
             self.engine.run(build)
             self.store.put(self.done_name(step), b"")
 
+    def run_passes(
+        self, hop: str, entry_bytes: int, build: Callable[[beam.Pipeline, _Steps, int, int], object]
+    ) -> None:
+        """Run a shuffle in passes unless all are done: the embedded runner holds a whole pass in memory.
+
+        How many there are depends on the runner. Their names say it, and the mark of the whole does, so
+        that a run which goes on with another runner begins the step anew.
+        """
+        if self.store.exists(self.done_name(hop)):
+            return
+        whole = self.corpus.documents * entry_bytes
+        parts = _power_of_two(whole / self.plan.recipe.run.pass_bytes) if self.engine.embedded else 1
+        for part in range(parts):
+            self.run(pass_name(hop, part, parts), lambda p, part=part: build(p, self, part, parts))  # type: ignore[misc]
+        self.store.put(self.done_name(hop), str(parts).encode())
+
     def partitions(self, entry_bytes: int) -> int:
         """A power of two, so that a partition holds about `partition_bytes`."""
         return _power_of_two(self.corpus.documents * entry_bytes / self.plan.recipe.run.partition_bytes)
 
-    def passes(self, entry_bytes: int) -> list[tuple[int, int]]:
-        """(part, parts): the embedded runner holds a whole shuffle in memory, so it works in passes."""
-        whole = self.corpus.documents * entry_bytes
-        parts = _power_of_two(whole / self.plan.recipe.run.pass_bytes) if self.engine.embedded else 1
-        return [(i, parts) for i in range(parts)]
+
+def pass_name(hop: str, part: int, parts: int) -> str:
+    """Name of one pass of a step."""
+    return f"{hop}-{part:05d}-of-{parts:05d}"
+
+
+def pass_names(store: Store, key: str, hop: str) -> list[str]:
+    """The passes of a step that is done; none where it was not asked for."""
+    mark = f"decide/{key}/{hop}.done"
+    if not store.exists(mark):
+        return []
+    parts = int(store.get(mark))
+    return [pass_name(hop, part, parts) for part in range(parts)]
 
 
 def _power_of_two(at_least: float) -> int:
@@ -150,17 +167,9 @@ def surviving(work: WorkUnit, store: Store, recipe: Any, key: str, extra: Sequen
 
 def removed_rows(store: Store, key: str, hop: str, ordinal: int) -> Iterable[pa.Table]:
     """Tables (row, keeper, similarity) that a duplicate step wrote for a unit, pass after pass."""
-    if hop == "near":
-        table = read_hop(store, key, "near", ordinal)
-        return [] if table is None else [table]
-    found = []
-    part = 0
-    while store.exists(f"decide/{key}/exact-{part:05d}.done"):
-        table = read_hop(store, key, f"exact-{part:05d}", ordinal)
-        if table is not None:
-            found.append(table)
-        part += 1
-    return found
+    hops = ["near"] if hop == "near" else pass_names(store, key, hop)
+    tables = (read_hop(store, key, name, ordinal) for name in hops)
+    return [table for table in tables if table is not None]
 
 
 # Exact duplicates: (hash, order, ref) by the top bits of the hash.
@@ -175,7 +184,7 @@ def _exact(pipeline: beam.Pipeline, steps: _Steps, part: int, parts: int) -> Non
         | "by hash" >> beam.GroupByKey()
         | "first of each" >> beam.ParDo(_GroupExact()).with_output_types(Keyed)
         | "by unit" >> beam.GroupByKey()
-        | "write" >> beam.ParDo(_WriteRemoved(*steps.args, f"exact-{part:05d}"))
+        | "write" >> beam.ParDo(_WriteRemoved(*steps.args, pass_name("exact", part, parts)))
     )
 
 
@@ -245,7 +254,7 @@ def _pairs(pipeline: beam.Pipeline, steps: _Steps, part: int, parts: int) -> Non
         | AllUnits(steps.store.url)
         | "bands" >> beam.ParDo(_BandEntries(*steps.args, part, parts, partitions)).with_output_types(Keyed)
         | "by band" >> beam.GroupByKey()
-        | "candidates" >> beam.ParDo(_Candidates(*steps.args, f"pairs-{part:05d}"))
+        | "candidates" >> beam.ParDo(_Candidates(*steps.args, pass_name("pairs", part, parts)))
     )
 
 
@@ -265,7 +274,7 @@ class _BandEntries(_ExactEntries):
             "ref": np.repeat(refs_of(work.ordinal, rows), stage.bands),
             "rank": np.repeat(ranks, stage.bands),
         }
-        yield from self.mine(columns["hash"], RANKED_BANDS, columns)
+        yield from self.mine(columns["hash"], dup.BANDS, columns)
 
 
 def _signatures(table: pa.Table, rows: Any, stage: Any) -> tuple[npt.NDArray[np.uint32], Any]:
@@ -281,7 +290,7 @@ class _Candidates(_WriteRemoved):
     """Writes the candidate pairs of one partition of bands."""
 
     def process(self, grouped: tuple[int, Iterable[bytes]]) -> None:
-        columns = RANKED_BANDS.unpack_all(sorted(grouped[1]))
+        columns = dup.BANDS.unpack_all(sorted(grouped[1]))
         a, b = dup.candidate_pairs(columns["hash"], columns["ref"], columns["rank"])
         if len(a):
             self.store.put(hop_name(self.key, self._hop, grouped[0]), parquet_bytes(pa.table({"a": a, "b": b})))
@@ -295,7 +304,8 @@ PAIR_BYTES = 1 << 10
 
 def _near(pipeline: beam.Pipeline, steps: _Steps) -> None:
     url, _, key = steps.args
-    names = [n for n in steps.store.list(f"decide/{key}") if "/pairs-" in n and n.endswith(".parquet")]
+    passes = pass_names(steps.store, key, "pairs")
+    names = [n for name in passes for n in steps.store.list(f"decide/{key}/{name}")]
     pairs = sum(_rows(steps.store, n) for n in names)
     partitions = _power_of_two(pairs * PAIR_BYTES / steps.plan.recipe.run.partition_bytes)
     read = (
@@ -417,6 +427,9 @@ def _balance(steps: _Steps) -> None:
     name = f"decide/{steps.corpus.key}/balance.json"
     if steps.store.exists(name):
         return
+    if stage.alpha == 1.0:
+        steps.store.put(name, b"{}")
+        return
     folder = f"decide/{steps.corpus.key}/balance"
     steps.run("balance-count", lambda p: _count(p, steps))
     histograms = {}
@@ -475,7 +488,7 @@ class _Draw(UnitDoFn):
         work = self.work_unit(line)
         extra = ["doc_id", "characters", "programming_language"]
         rows, table = surviving(work, self.store, self.recipe, self.key, extra, ["exact", "near"])
-        groups = groups_of(table)
+        groups = partitions_of(table)
         table = table.take(pa.array(rows, pa.int64()))
         hashes = sampling_hashes(self.recipe.run.seed, "balance", table.column("doc_id").to_pylist())
         characters = table.column("characters").to_numpy().astype(np.int64)
@@ -492,12 +505,6 @@ class _Draw(UnitDoFn):
                 mine &= bins == self._bins[group]
                 if mine.any():
                     yield group, DRAWN.pack({"hash": hashes[mine], "characters": characters[mine]})
-
-
-def groups_of(table: pa.Table) -> npt.NDArray[Any]:
-    """The group in which each row is balanced: its folder of the corpus."""
-    columns = (table.column(n).to_pylist() for n in ("kind", "language", "programming_language"))
-    return np.array([text_partition(k, x, p) for k, x, p in zip(*columns, strict=True)], dtype=object)
 
 
 def _group_name(folder: str, group: str) -> str:

@@ -11,14 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.balance import Cut
-from pipeline.rules import Judged, judge_rows, score_column
+from pipeline.rules import judge_rows, score_column
 from pipeline.store import parquet_bytes
-from pipeline.work import UnitDoFn, WorkUnit, read_hop
+from pipeline.work import UnitDoFn, WorkUnit
 from schemas.sampling import sampling_hashes
 from schemas.tables import ANNOTATION_BASE, AUDIT, SCORE_MAP, text_partition
 
 KEPT, REJECTED, QUARANTINED = "kept", "rejected", "quarantined"
-NO_SCORES = ("exact_hash", "signature")
 
 
 def audit_work_name(key: str, unit_id: str) -> str:
@@ -51,7 +50,7 @@ class Decisions(UnitDoFn):
             names.update(zip(table["ref"].to_pylist(), table["doc_id"].to_pylist(), strict=True))
         removed = {h: self._removed(h, work.ordinal) for h in ("exact", "near")}
         cuts = {g: Cut.from_json(c) for g, c in self._cuts.items()}
-        table = annotations_for_audit(work, self.store)
+        table = work.annotations(self.store)
         rows = decide_rows(self.recipe, table, removed, names, cuts)
         self.store.put(audit_work_name(self.key, work.unit_id), parquet_bytes(rows))
         keep, summary = kept_rows(work, table, rows)
@@ -65,13 +64,6 @@ class Decisions(UnitDoFn):
         from pipeline.decide import removed_rows
 
         return list(removed_rows(self.store, self.key, hop, ordinal))
-
-
-def annotations_for_audit(work: WorkUnit, store: Any) -> pa.Table:
-    """Everything of a unit's annotations but the columns that only comparison of documents needs."""
-    with store.open(work.manifest["chunks"][0]["files"]["annotations"]["name"]) as file:
-        names = pa.parquet.ParquetFile(file).schema_arrow.names
-    return work.annotations(store, [n for n in names if n not in NO_SCORES])
 
 
 def decide_rows(
@@ -246,7 +238,8 @@ def kept_rows(work: WorkUnit, table: pa.Table, rows: pa.Table) -> tuple[pa.Table
 def counts_of(rows: pa.Table) -> dict[str, Any]:
     """Documents and characters by decision, stage, reason, language and kind, for report and accounting."""
     flow: dict[tuple[Any, ...], list[int]] = {}
-    columns = ("decision", "stage", "reason", "source", "language", "kind", "characters", "epochs")
+    keys = ("decision", "stage", "reason", "source", "language", "kind", "programming_language")
+    columns = (*keys, "characters", "epochs")
     for *key, characters, epochs in zip(*(rows.column(c).to_pylist() for c in columns), strict=True):
         entry = flow.setdefault(tuple(key), [0, 0, 0, 0])
         entry[0] += 1
@@ -259,6 +252,3 @@ def counts_of(rows: pa.Table) -> dict[str, Any]:
         for reason in reasons:
             failed[reason] = failed.get(reason, 0) + 1
     return {"flow": [[*k, *v] for k, v in listed], "failed": dict(sorted(failed.items()))}
-
-
-__all__ = ["Decisions", "Judged", "decide_rows", "read_hop"]

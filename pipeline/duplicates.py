@@ -95,8 +95,8 @@ EXACT = Layout(
 )
 """One row per document: the halves of its exact hash, its place in the order of documents, its ref."""
 
-BANDS = Layout((("hash", "<u8", 1), ("ref", "<u8", 1)))
-"""One row per document and band."""
+BANDS = Layout((("hash", "<u8", 1), ("ref", "<u8", 1), ("rank", "<u8", 1)))
+"""One row per document and band; the rank ascends with the order of documents."""
 
 PAIRS = Layout((("a", "<u8", 1), ("b", "<u8", 1)))
 """One row per candidate pair of refs, a < b."""

@@ -20,7 +20,7 @@ from pipeline.decisions import audit_work_name, keep_name, summary_name
 from pipeline.engine import Engine
 from pipeline.manifest import manifest_of
 from pipeline.plan import Plan
-from pipeline.receipts import file_entry
+from pipeline.receipts import file_entry, unit_name
 from pipeline.recipe import Recipe
 from pipeline.store import Store, digest_of, open_store, read_parquet
 from pipeline.work import work_units
@@ -94,10 +94,18 @@ def emit(store: Store, plan: Plan, corpus: Corpus, engine: Engine) -> list[dict[
             )
 
         engine.run(build)
-    names = [s["name"] for s in shards] + [f"audit/{u.unit_id}.parquet" for u in plan.units]
-    for folder in ("corpus", "audit"):
+    names = {s["name"] for s in shards} | {f"audit/{u.unit_id}.parquet" for u in plan.units}
+    # quarantine/ holds raw records: those of inputs and settings that are no more go, and first the
+    # manifests by which a later run would take their units for complete.
+    units = {unit_name(u.unit_id) for u in plan.units}
+    for name in store.list("units"):
+        if name not in units:
+            store.delete(name)
+    chunks = (chunk["files"] for work in work_units(store, plan) for chunk in work.manifest["chunks"])
+    listed = names | {files["quarantine"]["name"] for files in chunks if "quarantine" in files}
+    for folder in ("corpus", "audit", "quarantine"):
         for name in store.list(folder):
-            if name not in names:
+            if name not in listed:
                 store.delete(name)
     return [json.loads(store.get(_receipt_name(n))) for n in sorted(names)]
 

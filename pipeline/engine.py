@@ -88,7 +88,7 @@ class _Watch:
             self._before(args)
             return
         print(
-            f"sluice: {str(args.exc_value).lower()}; what is committed stays: "
+            f"\nsluice: {str(args.exc_value).lower()}; what is committed stays: "
             "run the same command again to go on",
             file=sys.stderr,
             flush=True,

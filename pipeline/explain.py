@@ -185,47 +185,71 @@ def _rule_of(plan: Plan, stage: str | None, reason: str | None) -> Rule | None:
 
 
 def _stages(plan: Plan, row: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Each stage in decide's order, its rules first, then the scores that no rule reads."""
+    """Each stage in decide's order: a line for each rule, then the scores that no rule reads."""
     if row["decision"] == QUARANTINED:
         return
     scores, thresholds = dict(row["scores"]), dict(row["thresholds"])
     for stage in plan.recipe.stages:
-        lines = [stage.name + _standing(plan, stage, row)]
-        read = set()
-        for rule in stage.rules:
-            read.add(rule.score)
-            failed = f"{stage.name}.{rule.reason}" in row["failed"]
-            lines.append(_rule_line(rule, scores, thresholds, failed))
-        for name in stage.scores:
-            if name not in read:
-                lines.append(f"        {name}: {_number(scores.get(name))}")
-        yield lines
+        standing = _standing(plan, stage, row)
+        asked = standing in ("", MEASURED_ONLY)
+        lines = [_rule_line(stage.name, rule, scores, thresholds, row) for rule in stage.rules if asked]
+        read = {rule.score for rule in stage.rules}
+        lines += [
+            ("", _detail(stage.name, n), _number(scores.get(n)), "") for n in stage.scores if n not in read
+        ]
+        widths = [max((len(line[k]) for line in lines), default=0) for k in (1, 2)]
+        yield [
+            f"{stage.name}{f' ({standing})' if standing else ''}",
+            *(f"  {m:<4}  {n:<{widths[0]}}  {v:<{widths[1]}}  {w}".rstrip() for m, n, v, w in lines),
+        ]
+
+
+MEASURED_ONLY = "measured only"
 
 
 def _standing(plan: Plan, stage: Any, row: Mapping[str, Any]) -> str:
+    """Why a stage did not judge the record; empty where it did."""
     if row["kind"] not in stage.kinds:
-        return f" (does not judge {row['kind']})"
+        return f"does not judge {row['kind']}"
     if not plan.recipe.judges(stage.name):
-        return " (measured only)"
-    if stage.name in SET_STAGES:
-        order = [s.name for s in plan.recipe.stages]
-        first = row["stage"]
-        if first in order and order.index(first) < order.index(stage.name):
-            return f" (not asked: {first} refused it before)"
+        return MEASURED_ONLY
+    order = [s.name for s in plan.recipe.stages]
+    first = row["stage"]
+    if stage.name in SET_STAGES and first in order and order.index(first) < order.index(stage.name):
+        return f"not asked: {first} refused it before"
     return ""
 
 
+def _detail(stage: str, name: str) -> str:
+    return name.removeprefix(f"{stage}.")
+
+
 def _rule_line(
-    rule: Rule, scores: Mapping[str, float], thresholds: Mapping[str, float], stage_failed: bool
-) -> str:
+    stage: str,
+    rule: Rule,
+    scores: Mapping[str, float],
+    thresholds: Mapping[str, float],
+    row: Mapping[str, Any],
+) -> tuple[str, str, str, str]:
+    """(mark, what was measured, its value, what it was compared with)."""
     score, limit = scores.get(rule.score, math.nan), thresholds.get(rule.threshold, math.nan)
-    fails = {"below": score < limit, "above": score > limit, "reaches": score >= limit}[rule.fails]
-    mark = "FAIL" if fails and stage_failed else "pass" if not math.isnan(score + limit) else "  - "
-    line = f"  {mark}  {rule.score}: {_number(score, limit)}"
+    name, bound = _detail(stage, rule.score), _detail(stage, rule.threshold)
     if math.isnan(limit):
-        return f"{line}; {rule.threshold} is off or was not asked"
-    line += f"; must be {_BOUND[rule.fails]} {_number(limit, score)} ({rule.threshold})"
-    return f"{line}: {rule.reason}" if mark == "FAIL" else line
+        return "-", name, _number(score), f"(no {bound})"
+    base = thresholds.get(f"{stage}.base_epochs")
+    if base is not None:
+        copies = f"{_number(base)} copies, one more for a hash of at most {_number(limit, score)} ({bound})"
+        mark = "FAIL" if f"{stage}.{rule.reason}" in row["failed"] else "pass"
+        return mark, "keyed hash", _number(score, limit), f"{copies}: {row['epochs']} in all"
+    if rule.fails == "reaches" and math.isnan(score):
+        return "pass", name, "none", f"no earlier document is as like as {_number(limit)} ({bound})"
+    if math.isnan(score):
+        return "-", name, _number(score), f"{_BOUND[rule.fails]} {_number(limit)} ({bound})"
+    fails = {"below": score < limit, "above": score > limit, "reaches": score >= limit}[rule.fails]
+    compared = f"{_BOUND[rule.fails]} {_number(limit, score)} ({bound})"
+    return ("FAIL", name, _number(score, limit), f"{compared}: {rule.reason}") if fails else (
+        "pass", name, _number(score, limit), compared
+    )  # fmt: skip
 
 
 def _number(value: float | None, other: float = math.nan) -> str:
@@ -312,7 +336,7 @@ def _texts(store: Store, plan: Plan, found: _Found) -> list[str]:
         ("Its text", found.row["doc_id"]),
         ("The text it repeats", found.row["duplicate_of"]),
     ):
-        if doc_id is None:
+        if doc_id is None or found.row["decision"] == QUARANTINED:
             continue
         text = _text_of(store, plan, str(doc_id))
         lines += [label, f"  {'(not in the work files)' if text is None else _short(text, TEXT_CHARS)}"]

@@ -67,8 +67,7 @@ def printable(text: str) -> str:
 
 def shown(value: Any) -> str:
     """A value as a message shows it: short, printable."""
-    text = f"{value:.17g}" if isinstance(value, float) else repr(value)
-    text = printable(text)
+    text = printable(repr(value))
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 3]}..."
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.annotate import annotate
 from pipeline.decide import Corpus, decide, survey
+from pipeline.decisions import audit_work_name
 from pipeline.emit import SUCCESS, account, emit, finish
 from pipeline.engine import Engine
 from pipeline.plan import PLAN, Plan, make_plan, read_plan, write_plan
@@ -59,9 +60,6 @@ def run(
     store = open_store(output)
     if phase in (None, "plan"):
         plan = make_plan(inputs, recipe)
-        if not _same_plan(store, plan):
-            store.delete(SUCCESS)
-            write_plan(store, plan)
     else:
         plan = _planned(store, output)
         if plan.recipe.annotate_digest != recipe.annotate_digest:
@@ -69,6 +67,8 @@ def run(
                 f"{output}: planned with other annotate settings; run --phase plan again with this recipe"
             )
         plan = Plan(recipe, plan.units, plan.digest)
+    if not _same_plan(store, plan):
+        store.delete(SUCCESS)
         write_plan(store, plan)
     engine = engine_of(runner, workers, options, plan.bytes)
     if phase in (None, "annotate"):
@@ -131,6 +131,7 @@ def decide_again(
     runner: str,
     workers: int | None,
     options: Sequence[str],
+    command: Sequence[str] = (),
 ) -> int:
     """Decide with other decide keys from the stored scores, then emit; or say what would change."""
     store = open_store(output)
@@ -142,6 +143,10 @@ def decide_again(
     engine = engine_of(runner, workers, options, plan.bytes)
     if dry_run:
         before = survey(store, plan)
+        if not all(store.exists(audit_work_name(before.key, u.unit_id)) for u in plan.units):
+            raise RecipeError(
+                f"{output}: nothing is decided there yet to compare with; run --phase decide first"
+            )
         after = decide(store, again, engine)
         print_changes(store, plan, before.key, after.key)
         return 0
@@ -149,4 +154,4 @@ def decide_again(
     write_plan(store, again)
     with _progress(store, again, "decide"):
         corpus = decide(store, again, engine)
-    return _emit(store, again, corpus, engine, False, ["sluice", "decide", output])
+    return _emit(store, again, corpus, engine, False, command)

@@ -8,6 +8,9 @@ import unicodedata
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 """Invisible, but part of the spelling of Persian and of many Indian languages."""
 
+HIDDEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+"""General categories: controls, formats, unassigned, private, surrogates, line and paragraph separators."""
+
 VOID = ("br", "input", "link", "meta")
 
 
@@ -34,7 +37,7 @@ def _visible(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\N{SYMBOL FOR DELETE}"
-    if character in JOINERS or unicodedata.category(character) not in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"):
+    if character in JOINERS or unicodedata.category(character) not in HIDDEN:
         return character
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
@@ -60,7 +63,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     '<a href="#top" class="link">x &lt; y</a>'
     """
     given = [
-        f' {n.rstrip("_").replace("_", "-")}' + ("" if v is True else f'="{escaped(str(v))}"')
+        f" {n.rstrip('_').replace('_', '-')}" + ("" if v is True else f'="{escaped(str(v))}"')
         for n, v in attributes.items()
         if v is not None and v is not False
     ]

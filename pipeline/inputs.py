@@ -197,6 +197,8 @@ def format_of(sample: bytes, whole: bool) -> Format:
         return "empty"
     if _WARC.match(sample):
         return "warc"
+    if JSON_ARRAY.match(sample) and not _is_json(sample.lstrip().partition(b"\n")[0]):
+        return "binary"
     if _is_jsonl(sample, whole):
         return "jsonl"
     if _is_text(sample, whole):
@@ -217,6 +219,14 @@ def _is_jsonl(sample: bytes, whole: bool) -> bool:
     # The last line is cut off: by the end of the sample, or by that of a file with a torn only record.
     cut_off = len(lines) < _SNIFFED_LINES if not whole else not lines
     return cut_off and _OPEN_OBJECT.match(last) is not None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        parse(line.decode("utf-8", "replace").encode())
+    except NotJson:
+        return False
+    return True
 
 
 def _is_text(sample: bytes, whole: bool) -> bool:
@@ -281,11 +291,12 @@ def _sha256(stored: BinaryIO) -> tuple[int, str]:
 # --- finding files --------------------------------------------------------------------------------------
 
 
-def _expand(argument: str, name: str | None) -> Iterator[_Found]:
-    if "://" in argument and not argument.startswith("file://"):
-        yield from _expand_remote(argument, name)
+def _expand(path: str, name: str | None) -> Iterator[_Found]:
+    argument = _printable(path)
+    path = path.removeprefix("file://").removeprefix("local://")
+    if "://" in path:
+        yield from _expand_remote(argument, path, name)
         return
-    path = argument.removeprefix("file://")
     if os.path.lexists(path):
         yield from _local(argument, path, name)
         return
@@ -323,21 +334,22 @@ def _local(argument: str, path: str, name: str | None, below: str = "") -> Itera
         real = os.path.realpath(full)
         yield _Found(argument, _printable(source), _printable(where), local_url(real), real)
     else:
-        raise InputError(f"{argument}: {path} is neither a file nor a folder (or a link to nothing)")
+        raise InputError(f"{argument}: {_printable(path)} is no file or folder (or a link to nothing)")
 
 
 def _walk(argument: str, folder: str) -> Iterator[tuple[str, str]]:
     """Relative and real paths of the regular files below a folder; linked folders are not entered."""
 
     def fail(error: OSError) -> None:
-        raise InputError(f"{argument}: {error.filename} cannot be listed: {error.strerror}") from error
+        where = _printable(str(error.filename))
+        raise InputError(f"{argument}: {where} cannot be listed: {error.strerror}") from error
 
     root = os.path.realpath(folder)
     left_out: list[str] = []
     read = 0
     for parent, folders, files in os.walk(root, onerror=fail):
-        left_out += [p for f in folders if _leads_out(p := os.path.join(parent, f), root)]
         folders[:] = sorted(f for f in folders if not f.startswith("."))
+        left_out += [p for f in folders if _leads_out(p := os.path.join(parent, f), root)]
         for file in sorted(files):
             path = os.path.join(parent, file)
             if file.startswith("."):
@@ -352,12 +364,8 @@ def _walk(argument: str, folder: str) -> Iterator[tuple[str, str]]:
         first = _printable(min(left_out))
         if not read:
             raise InputError(f"{argument}: all it holds are links that lead out of it, like {first}")
-        logger.warning(
-            "%s: %d links that lead out of it (or special files) are left out, like %s",
-            _printable(argument),
-            len(left_out),
-            first,
-        )
+        what = "links that lead out of it (or special files) are left out, like"
+        logger.warning("%s: %d %s %s", argument, len(left_out), what, first)
 
 
 def _leads_out(path: str, root: str) -> bool:
@@ -377,9 +385,9 @@ def _printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda m: f"%{ord(m.group()) & 0xFF:02X}", text)
 
 
-def _expand_remote(argument: str, name: str | None) -> Iterator[_Found]:
+def _expand_remote(argument: str, url: str, name: str | None) -> Iterator[_Found]:
     try:
-        store, path = fsspec.core.url_to_fs(argument)
+        store, path = fsspec.core.url_to_fs(url)
         if store.isfile(path):
             yield _remote_file(argument, store, path, store.info(path), name, path.rpartition("/")[2])
         elif store.isdir(path):

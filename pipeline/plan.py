@@ -75,7 +75,7 @@ def _stored_bytes(segment: Segment) -> int:
 
 def make_plan(paths: Sequence[str], recipe: Recipe) -> Plan:
     """List the inputs and cut them into units; raises InputError for inputs that cannot be planned."""
-    names = {p: recipe.input.source for p in paths} if recipe.input.source else None
+    names = dict.fromkeys(paths, recipe.input.source) if recipe.input.source else None
     files = list_inputs(paths, exclude=recipe.input.exclude, source_names=names)
     units = sorted(_cut(files, recipe.run.unit_bytes), key=lambda u: u.unit_id)
     body = "\n".join(json.dumps(u.to_json(), sort_keys=True) for u in units)
@@ -91,16 +91,26 @@ def _cut(files: Sequence[InputFile], unit_bytes: int) -> Iterator[Unit]:
             small += segments
         else:
             yield from (_unit([s]) for s in segments)
-    total = sum(s.file.size for s in small)
-    packs = 1
-    while packs * unit_bytes < total:
-        packs *= 2
-    bins: dict[int, list[Segment]] = {}
-    for segment in small:
-        key = f"{segment.file.source}/{segment.file.path}".encode()
-        bins.setdefault(int.from_bytes(hashlib.sha256(key).digest()[:4], "big") % packs, []).append(segment)
-    for _, members in sorted(bins.items()):
-        yield _unit(members)
+    yield from _packed(small, unit_bytes, 0)
+
+
+def _packed(segments: Sequence[Segment], unit_bytes: int, bit: int) -> Iterator[Unit]:
+    """Small files by hash of their path: a pack over `unit_bytes` is split by one more bit of the hash.
+
+    So a file that is added or removed changes the pack that it is in, and at most splits or joins it.
+    """
+    if len(segments) <= 1 or sum(s.file.size for s in segments) <= unit_bytes:
+        yield from ([_unit(segments)] if segments else [])
+        return
+    halves: tuple[list[Segment], list[Segment]] = ([], [])
+    for segment in segments:
+        halves[_path_hash(segment.file) >> bit & 1].append(segment)
+    for half in halves:
+        yield from _packed(half, unit_bytes, bit + 1)
+
+
+def _path_hash(file: InputFile) -> int:
+    return int.from_bytes(hashlib.sha256(f"{file.source}/{file.path}".encode()).digest(), "big")
 
 
 def _unit(segments: Sequence[Segment]) -> Unit:

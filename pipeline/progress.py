@@ -8,6 +8,7 @@ seconds and at the end. It shows only: whatever goes wrong in it, the run does n
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from pipeline.decide import survey
 from pipeline.decisions import summary_name
@@ -25,8 +26,6 @@ from pipeline.plan import Plan, Unit
 from pipeline.store import Store
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-
-Phase = Literal["annotate", "decide", "emit"]
 
 WINDOW_SECONDS = 120.0
 """The speed is that of the last two minutes: a chunk of 8 MB may take half a minute."""
@@ -106,14 +105,20 @@ class _Annotate:
             return float(before)
         file = segment.file
         end = file.size if segment.end is None else segment.end
+        share: float
         if file.compression != "none":
-            share = at / (GUESSED_RATIO * max(1, file.size))
+            share = _guessed(at / (GUESSED_RATIO * max(1, file.size)))
         elif file.format == "parquet":
             first, last = (sum(file.rows_by_group[:group]) for group in (segment.begin, end))
             share = (at - first) / max(1, last - first)
         else:
             share = (at - segment.begin) / max(1, end - segment.begin)
         return before + Unit(unit.unit_id, (segment,)).bytes * min(max(share, 0.0), 1.0)
+
+
+def _guessed(share: float) -> float:
+    """A share by a guessed whole: as it is up to 0.8, then ever closer to 1 in case the guess is small."""
+    return share if share < 0.8 else 1 - 0.2 * math.exp(4 - 5 * share)
 
 
 class _Decided:
@@ -193,7 +198,7 @@ class Progress:
         self,
         store: Store,
         plan: Plan,
-        phase: Phase,
+        phase: str,
         stream: TextIO | None = None,
         *,
         interval_seconds: float = 1.0,
@@ -279,12 +284,11 @@ class Progress:
             self._silent = True
 
 
-def describe(
-    phase: str, now: Standing, before: Standing, seconds: float, ended: list[str] | None
-) -> str:
+def describe(phase: str, now: Standing, before: Standing, seconds: float, ended: list[str] | None) -> str:
     """One line, what matters most first; `before` was the standing `seconds` ago.
 
-    >>> describe("annotate", Standing(3e6, 9e6, 500, None, "measured", 3e6, 9e6), Standing(bytes=0.0), 2.0, None)
+    >>> now = Standing(3e6, 9e6, 500, None, "measured", 3e6, 9e6)
+    >>> describe("annotate", now, Standing(bytes=0.0), 2.0, None)
     'annotate  33%  4 s left  500 documents measured  1.5 MB/s  3.0 of 9.0 MB'
     """
     parts = list(ended or [])

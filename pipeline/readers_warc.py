@@ -31,8 +31,9 @@ _BLOCK_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 256 << 10
 _VERSION_BYTES = 32
 _VERSION = re.compile(rb"WARC/\d{1,3}\.\d{1,3}[ \t]{0,8}\r?\n")
-# A record's begin inside other bytes: its version line and the name of its first header field.
-_BEGIN = re.compile(rb"(?<=\n)WARC/\d{1,3}\.\d{1,3}[ \t]{0,8}\r?\n[A-Za-z][A-Za-z0-9-]{0,63}[ \t]{0,8}:")
+# A record's begin inside other bytes, which need not end with a line: its version line and the name of its
+# first header field.
+_BEGIN = re.compile(rb"WARC/\d{1,3}\.\d{1,3}[ \t]{0,8}\r?\n[A-Za-z][A-Za-z0-9-]{0,63}[ \t]{0,8}:")
 _BEGIN_BYTES = 128
 _HEADER_END = re.compile(rb"\n\r?\n")
 _SEPARATOR_BYTES = 64

@@ -52,14 +52,14 @@ class InputOptions:
 class RunOptions:
     """Sizes of units, chunks and shards, and the seed of every keyed choice."""
 
-    unit_bytes: int = knob(64 << 20, phase="annotate", doc="bytes of input in one unit of work")
+    unit_bytes: int = knob(16 << 20, phase="annotate", doc="bytes of input in one unit of work")
     chunk_bytes: int = knob(8 << 20, phase="annotate", doc="bytes of text in one chunk")
     max_record_bytes: int = knob(20_000_000, phase="annotate", doc="a longer record is quarantined")
     sample_rate: float = knob(1.0, phase="annotate", doc="share of records read, by keyed hash")
     shard_bytes: int = knob(256 << 20, doc="bytes of text in one shard, within one chunk's language group")
     row_group_bytes: int = knob(16 << 20, doc="bytes of text in one row group of a shard")
     partition_bytes: int = knob(64 << 20, doc="bytes of one partition of a shuffle")
-    pass_bytes: int = knob(256 << 20, doc="bytes shuffled in one pass; more partitions wait for the next")
+    pass_bytes: int = knob(96 << 20, doc="bytes shuffled in one pass; more partitions wait for the next")
     seed: int = knob(0, phase="annotate", doc="seed of every keyed choice")
 
     def __post_init__(self) -> None:
@@ -77,7 +77,8 @@ SECTIONS: dict[str, type] = {"input": InputOptions, "run": RunOptions}
 class Recipe:
     """A checked recipe: the stages with their settings, in the catalogue's order.
 
-    `only` is None (every stage judges) or the names of the stages that may edit or reject.
+    `only` is None (every stage judges) or the names of the stages that may edit or reject. `annotated` is
+    None, or the names of the stages that an earlier run measured, where one decides again from its scores.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Recipe:
     input: InputOptions = field(default_factory=InputOptions)
     run: RunOptions = field(default_factory=RunOptions)
     only: tuple[str, ...] | None = None
+    annotated: tuple[str, ...] | None = None
 
     @cached_property
     def by_name(self) -> dict[str, Any]:
@@ -96,6 +98,8 @@ class Recipe:
     @cached_property
     def measured(self) -> tuple[Any, ...]:
         """Stages that act while annotating: those asked for and what they depend on."""
+        if self.annotated is not None:
+            return tuple(s for s in self.stages if s.name in self.annotated)
         if self.only is None:
             return self.stages
         wanted = set(self.only)
@@ -149,6 +153,7 @@ class Recipe:
             "name": self.name,
             "origin": self.origin,
             "only": None if self.only is None else list(self.only),
+            "annotated": None if self.annotated is None else list(self.annotated),
             "input": dataclasses.asdict(self.input),
             "run": dataclasses.asdict(self.run),
             "stages": [
@@ -169,6 +174,7 @@ class Recipe:
             InputOptions(**data["input"]),
             RunOptions(**data["run"]),
             None if data["only"] is None else tuple(data["only"]),
+            None if data["annotated"] is None else tuple(data["annotated"]),
         )
 
     def phase_of(self, key: str) -> str:

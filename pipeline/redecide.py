@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from pipeline.decisions import audit_work_name
 from pipeline.plan import Plan
@@ -15,7 +16,7 @@ from pipeline.store import Store, read_parquet
 def changed(recipe: Recipe, settings: Sequence[str], only: str | None) -> Recipe:
     """The recipe with decide keys replaced; RecipeError for an unknown key or one that acts in annotate."""
     stages = {s.name: s for s in recipe.stages}
-    parts = {"input": recipe.input, "run": recipe.run}
+    parts: dict[str, Any] = {"input": recipe.input, "run": recipe.run}
     for setting in settings:
         section, name, value = setting_parts(setting)
         known = [*stages, *SECTIONS]
@@ -36,14 +37,15 @@ def changed(recipe: Recipe, settings: Sequence[str], only: str | None) -> Recipe
             stages[section] = fresh
         else:
             parts[section] = fresh
-    asked = recipe.only
+    asked, annotated = recipe.only, recipe.annotated
     if only is not None:
         asked = tuple(n for n in (p.strip() for p in only.split(",")) if n)
+        annotated = tuple(s.name for s in recipe.measured)
         for name in asked:
-            if name not in stages:
-                raise RecipeError(f"--only {name}: no such stage in this run{nearest(name, list(stages))}")
+            if name not in annotated:
+                raise RecipeError(f"--only {name}: no stage that this run measured{nearest(name, annotated)}")
     ordered = tuple(stages[s.name] for s in recipe.stages)
-    return dataclasses.replace(recipe, stages=ordered, run=parts["run"], only=asked)
+    return dataclasses.replace(recipe, stages=ordered, run=parts["run"], only=asked, annotated=annotated)
 
 
 def print_changes(store: Store, plan: Plan, before: str, after: str) -> None:
@@ -66,4 +68,8 @@ def print_changes(store: Store, plan: Plan, before: str, after: str) -> None:
 
 
 def _side(row: dict[str, str | None]) -> str:
-    return str(row["decision"]) if row["stage"] is None else f"{row['decision']} by {row['stage']}.{row['reason']}"
+    return (
+        str(row["decision"])
+        if row["stage"] is None
+        else f"{row['decision']} by {row['stage']}.{row['reason']}"
+    )

@@ -25,6 +25,7 @@ from pipeline.recipe_text import recipe_toml
 from pipeline.report_page import page
 from pipeline.store import Store
 from pipeline.work import WorkUnit, work_units
+from schemas.tables import text_partition
 
 SCHEMA, VERSION = "sluice.report", 1
 """Name and version of report.json; the version is raised when a field changes its meaning or goes."""
@@ -141,7 +142,7 @@ QUARANTINE_LINES = {
 
 
 class _Flow:
-    """The flow rows of all units, summed; each is (key, documents, characters, copies, written characters)."""
+    """The flow rows of all units, summed: key -> documents, characters, copies, written characters."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], list[int]] = {}
@@ -223,7 +224,7 @@ def write_report(
     return sorted(files)
 
 
-FLOW_KEY = ("decision", "stage", "reason", "source", "language", "kind")
+FLOW_KEY = ("decision", "stage", "reason", "source", "language", "kind", "programming_language")
 
 
 def _named(flow: _Flow) -> Iterable[tuple[dict[str, Any], list[int]]]:
@@ -237,7 +238,9 @@ def _check(flow: _Flow, accounting: Mapping[str, int]) -> None:
         found[row["decision"]] += numbers[0]
     wanted = {name: accounting[name] for name in found}
     if found != wanted or sum(found.values()) != accounting["records"]:
-        raise AccountingError(f"the summaries count {found}, on disk are {wanted} of {accounting['records']} records")
+        raise AccountingError(
+            f"the summaries count {found}, on disk are {wanted} of {accounting['records']} records"
+        )
 
 
 def _judging(recipe: Recipe) -> list[Any]:
@@ -359,15 +362,23 @@ def _groups(flow: _Flow, name_of: Any) -> list[Group]:
 
 
 def _languages(recipe: Recipe, flow: _Flow) -> list[Group]:
-    """Languages as decide balances them; code counts apart, whatever language its comments are in."""
-    languages = _groups(flow, lambda row: CODE if row["kind"] == CODE else row["language"])
+    """Languages as decide balances them: prose by language, code by programming language, each apart."""
+    languages = _groups(flow, _partition)
     if recipe.judges("balance_languages"):
-        there = {g["name"]: g["eligible_characters"] for g in languages if g["name"] != CODE}
-        budgets = recipe.by_name["balance_languages"].budgets(there)
+        stage = recipe.by_name["balance_languages"]
+        there = {g["name"]: g["eligible_characters"] for g in languages if g["name"] is not None}
+        code = {n: c for n, c in there.items() if n.startswith(f"{CODE}/")}
+        prose = {n: c for n, c in there.items() if n not in code}
+        budgets = {**stage.budgets(prose), **stage.budgets(code)}
         for group in languages:
-            if group["name"] != CODE:
-                group["asked_characters"] = budgets.get(group["name"], 0)
+            group["asked_characters"] = budgets.get(group["name"], 0)
     return languages
+
+
+def _partition(row: Mapping[str, Any]) -> str | None:
+    if row["kind"] is None:
+        return None
+    return text_partition(row["kind"], row["language"], row["programming_language"])
 
 
 def _duplicates(flow: _Flow, accounting: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -410,7 +421,9 @@ def _models(recipe: Recipe) -> list[Model]:
 
 
 def _times(recipe: Recipe, units: Iterable[WorkUnit], store: Store) -> list[Time]:
-    """Seconds by stage, from the receipt of each chunk that the unit's manifest lists."""
+    """Seconds by stage, from the receipt of each chunk that the unit's manifest lists; a stage that only
+    decides has none."""
+    idle = {s.name for s in recipe.measured if not hasattr(s, "measure") and not hasattr(s, "apply")}
     seconds: dict[str, float] = {}
     documents = characters = 0
     for work in units:
@@ -423,6 +436,8 @@ def _times(recipe: Recipe, units: Iterable[WorkUnit], store: Store) -> list[Time
             documents += receipt["counts"]["documents"]
             characters += receipt["characters"]
             for stage, spent in receipt["seconds"].items():
+                if stage in idle:
+                    continue
                 seconds[stage] = seconds.get(stage, 0.0) + spent
     order = [s.name for s in recipe.measured]
     names = sorted(seconds, key=lambda n: (n in order, order.index(n) if n in order else 0, n))

@@ -36,11 +36,13 @@ def check_again(store: Store, plan: Plan, works: Sequence[WorkUnit], workers: in
     measured again, and then nothing is decided again. The temporary folder (see `TMPDIR`) takes as much
     room as the output.
     """
-    changed = _changed_inputs(plan, found)
+    changed = changed_inputs(plan, found)
     units = tuple(
         u for u in plan.units if not any((s.file.source, s.file.path) in changed for s in u.segments)
     )
-    part = plan if len(units) == len(plan.units) else Plan(plan.recipe, units, plan_digest(plan.recipe, units))
+    part = (
+        plan if len(units) == len(plan.units) else Plan(plan.recipe, units, plan_digest(plan.recipe, units))
+    )
     with tempfile.TemporaryDirectory(prefix="sluice-verify-") as folder:
         again = open_store(folder)
         try:
@@ -89,8 +91,11 @@ def compare_decided(store: Store, works: Sequence[WorkUnit], again: Store, found
             _compare_file(store, name, again, name, found, DECIDED_AGAIN)
 
 
-def _changed_inputs(plan: Plan, found: Findings) -> set[tuple[str, str]]:
-    """The plan's files that are not what they were, and whether all of them are cut into the plan's units."""
+def changed_inputs(plan: Plan, found: Findings) -> set[tuple[str, str]]:
+    """The (source, path) of the plan's files that are not what they were; each is a finding.
+
+    It is one too when the files, cut again, give other units: one was taken out of the plan.
+    """
     files = {(s.file.source, s.file.path): s.file for u in plan.units for s in u.segments}
     changed = set()
     for key, file in sorted(files.items()):

@@ -11,11 +11,13 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.plan import PLAN, Plan, Unit, read_plan
 from pipeline.receipts import read_unit_manifest
 from pipeline.recipe import Recipe
 from pipeline.store import Store, open_store, read_parquet
+from schemas.tables import ANNOTATION_BASE
 
 ROW_BITS = 32
 """A document's reference is uint64: the unit's ordinal in the plan, then its row in the unit."""
@@ -54,16 +56,19 @@ class WorkUnit:
         """The unit's id."""
         return self.unit.unit_id
 
-    def annotations(self, store: Store, columns: Sequence[str]) -> pa.Table:
-        """These columns of every record of the unit, in row order; columns that no stage wrote are left out."""
+    def annotations(self, store: Store, columns: Sequence[str] | None = None) -> pa.Table:
+        """These columns of every record of the unit, in row order, or `ANNOTATION_BASE` and every score.
+
+        Columns that no stage wrote are left out; what one did not write of a chunk is null.
+        """
         parts = []
         for chunk in self.manifest["chunks"]:
             name = chunk["files"]["annotations"]["name"]
             with store.open(name) as file:
-                reader = pa.parquet.ParquetFile(file)
-                have = set(reader.schema_arrow.names)
-                parts.append(reader.read(columns=[c for c in columns if c in have]))
-        return pa.concat_tables(parts).combine_chunks()
+                reader = pq.ParquetFile(file)
+                have = [f.name for f in reader.schema_arrow if _is_wanted(f, columns)]
+                parts.append(reader.read(columns=have))
+        return pa.concat_tables(parts, promote_options="default").combine_chunks()
 
     def order(self, table: pa.Table) -> tuple[npt.NDArray[np.uint32], Uint64s]:
         """(file ordinal, locator) of each row: smaller means earlier, and the earlier is kept."""
@@ -74,13 +79,23 @@ class WorkUnit:
         return files, table.column("locator").to_numpy().astype(np.uint64)
 
 
+def _is_wanted(column: pa.Field, columns: Sequence[str] | None) -> bool:
+    if columns is not None:
+        return column.name in columns
+    return column.name in ANNOTATION_BASE.names or pa.types.is_float64(column.type)
+
+
+class NotAnnotated(RuntimeError):
+    """A unit of the plan has no manifest for these settings and this content: annotate comes first."""
+
+
 def work_units(store: Store, plan: Plan) -> Iterable[WorkUnit]:
-    """Every unit of the plan with its manifest; RuntimeError when one is not complete."""
+    """Every unit of the plan with its manifest; NotAnnotated when one is not complete."""
     files = plan.file_ordinals()
     for ordinal, unit in enumerate(plan.units):
         manifest = read_unit_manifest(store, unit, plan.recipe.annotate_digest)
         if manifest is None:
-            raise RuntimeError(f"unit {unit.unit_id} is not annotated; run annotate first")
+            raise NotAnnotated(f"unit {unit.unit_id} is not annotated; run --phase annotate first")
         own = {(s.file.source, s.file.path): files[s.file.source, s.file.path] for s in unit.segments}
         yield WorkUnit(ordinal, unit, own, manifest)
 
@@ -127,7 +142,7 @@ class UnitDoFn(beam.DoFn):  # type: ignore[misc]
         unit = Unit.from_json(data)
         manifest = read_unit_manifest(self.store, unit, self.recipe.annotate_digest)
         if manifest is None:
-            raise RuntimeError(f"unit {unit.unit_id} is not annotated")
+            raise NotAnnotated(f"unit {unit.unit_id} is not annotated; run --phase annotate first")
         files = {(source, path): n for source, path, n in data["files"]}
         return WorkUnit(data["ordinal"], unit, files, manifest)
 

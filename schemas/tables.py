@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 from schemas.chunk import EDIT
@@ -95,9 +97,17 @@ ANNOTATION_BASE = pa.schema(
 
 
 def text_partition(kind: str, language: str, programming_language: str | None) -> str:
-    """Folder of the corpus that a document goes to.
+    """Folder of the corpus that a document goes to. The input says what a programming language is called:
+    what cannot be part of a folder's name becomes a hyphen.
 
     >>> text_partition("prose", "zh-Hans", None), text_partition("code", "en", "python")
     ('zh-Hans', 'code/python')
+    >>> text_partition("code", "en", "../Perl 6 / Raku"), text_partition("code", "en", "..")
+    ('code/Perl-6-Raku', 'code/unknown')
     """
-    return f"code/{programming_language or 'unknown'}" if kind == "code" else language
+    return f"code/{_folder(programming_language or '')}" if kind == "code" else _folder(language)
+
+
+def _folder(name: str) -> str:
+    # 60 code points are at most 240 bytes; file systems allow 255.
+    return re.sub(r"[^\w+#.-]+", "-", name).strip("-.")[:60] or "unknown"

@@ -192,7 +192,7 @@ def test_any_text_gets_an_answer_within_bounds(text: str) -> None:
     found = identify(text)
     assert found.language in written_languages()
     assert found == identify(text)
-    assert math.isnan(found.probability) == (found.letters == 0)
+    assert math.isnan(found.probability) == (found.language == "und")
     assert math.isnan(found.probability) or 0.0 <= found.probability <= 1.0
     assert math.isnan(found.probability) or round(found.probability, 4) == found.probability
     assert math.isnan(found.hant_fraction) or 0.0 <= found.hant_fraction <= 1.0
