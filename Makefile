@@ -10,7 +10,7 @@ help:
 	@echo "make test-slow         faults, byte equality, the Spark runner"
 	@echo "make test-spark-local  the Spark runner alone (Java and Maven)"
 	@echo "make lint              ruff check, ruff format --check, mypy"
-	@echo "make docs              write the generated parts of docs/ again"
+	@echo "make docs              write what the docs take from the code and the outputs that they show"
 	@echo "make bench             milliseconds per document by stage"
 	@echo "make bench-memory      peak memory of a run over 2 GB"
 	@echo "make lock              resolve requirements.lock again"
@@ -38,6 +38,7 @@ lint: setup
 
 docs: setup
 	$(BIN)/python -m pipeline.catalogue_text docs/*.md
+	$(BIN)/python tests/documents.py
 
 bench: setup
 	$(BIN)/python benchmarks/bench_stages.py

@@ -71,7 +71,9 @@ def annotate(store: Store, plan: Plan, engine: Engine) -> None:
             | "units to do" >> beam.ParDo(_UnitsToDo()).with_output_types(bytes)
             | "spread" >> beam.Reshuffle()
         )
-        read = units | "read" >> beam.ParDo(_ReadUnit(store.url, recipe)).with_outputs(COMMITTED, main="chunks")
+        read = units | "read" >> beam.ParDo(_ReadUnit(store.url, recipe)).with_outputs(
+            COMMITTED, main="chunks"
+        )
         chunks = read.chunks
         chunks.element_type = Chunk
         for stage in plan.recipe.measured:
@@ -79,7 +81,9 @@ def annotate(store: Store, plan: Plan, engine: Engine) -> None:
         fresh = chunks | "commit" >> beam.ParDo(_CommitChunk(store.url, recipe)).with_output_types(
             tuple[str, bytes]
         )
-        earlier = read[COMMITTED] | "earlier receipts" >> beam.Map(lambda r: r).with_output_types(tuple[str, bytes])
+        earlier = read[COMMITTED] | "earlier receipts" >> beam.Map(lambda r: r).with_output_types(
+            tuple[str, bytes]
+        )
         (
             (fresh, earlier)
             | "receipts" >> beam.Flatten()
@@ -178,10 +182,11 @@ def _read_from(unit: Unit, recipe: Recipe, index: int, position: dict[str, Any])
             continue
         start = position["at"] if i == position["segment"] else None
         for item in read_segment(segment, mapping, limits, start):
-            if building.full_with(item):
+            size = _size(item)
+            if building.full_with(size):
                 yield closed(last=False)
                 building = _Building(unit.unit_id, recipe, building.index + 1, building.row)
-            building.add(segment, item)
+            building.add(segment, item, size)
             at = {"segment": i, "at": item.position}
     yield closed(last=True)
 
@@ -199,12 +204,11 @@ class _Building:
         self._counts = {"records": 0, "not_documents": 0, "not_sampled": 0}
         self._bytes = 0
 
-    def full_with(self, item: Any) -> bool:
-        size = _size(item)
+    def full_with(self, size: int) -> bool:
         return self._bytes > 0 and self._bytes + size > self._recipe.run.chunk_bytes
 
-    def add(self, segment: Segment, item: Any) -> None:
-        self._bytes += _size(item)
+    def add(self, segment: Segment, item: Any, size: int) -> None:
+        self._bytes += size
         if not isinstance(item, (Read, Bad)):
             self._counts["not_documents"] += 1
             return
@@ -243,8 +247,10 @@ class _Building:
 
 
 def _size(item: Any) -> int:
-    """Bytes that an item counts towards a chunk: its text, at least 256 for the row itself."""
-    return max(256, len(item.document.text.encode())) if isinstance(item, Read) else 256
+    """Bytes that an item holds in a chunk: text and metadata, or its raw begin; 256 for the row itself."""
+    if isinstance(item, Read):
+        return 256 + len(item.document.text.encode()) + len(item.document.metadata)
+    return 256 + (len(item.raw) if isinstance(item, Bad) else 0)
 
 
 class _CommitChunk(beam.DoFn):  # type: ignore[misc]

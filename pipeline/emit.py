@@ -167,12 +167,12 @@ def _corpus_rows(table: pa.Table, epoch: int) -> pa.Table:
 
 
 def _row_groups(tables: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
-    """The rows of all tables, gathered until a row group holds about `limit` bytes of text."""
+    """The rows of all tables, gathered until a row group holds about `limit` bytes of text and metadata."""
     waiting: list[pa.Table] = []
     size = 0
     for table in tables:
-        lengths = pa.compute.binary_length(table.column("text")).to_numpy()
-        running = np.cumsum(lengths)
+        lengths = (pa.compute.binary_length(table.column(n)).to_numpy() for n in ("text", "metadata"))
+        running = np.cumsum(sum(lengths))
         start = 0
         while start < table.num_rows:
             before = running[start - 1] if start else 0

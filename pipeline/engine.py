@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import apache_beam as beam
+import grpc
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -54,7 +54,7 @@ class Engine:
     def _embedded(self) -> beam.Pipeline:
         if self.workers == 1:
             return beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--direct_num_workers=1"]))
-        command = f"exec {shlex.quote(sys.executable)} -m pipeline.worker"
+        command = f"exec {shlex.quote(sys.executable)} -m pipeline.worker {os.getpid()}"
         environment = environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
         options = PipelineOptions([f"--direct_num_workers={self.workers}"])
         return beam.Pipeline(runner=FnApiRunner(default_environment=environment), options=options)
@@ -71,7 +71,8 @@ def _cause(error: BaseException) -> str:
 class _Watch:
     """Ends this process with status 1 when a worker process dies: the embedded runner would wait for ever.
 
-    The runner waits for each worker in a thread of its own, which raises when the exit status is not 0.
+    The runner waits for each worker in a thread of its own, which raises when the exit status is not 0. Its
+    threads that read from a dead worker raise too, a moment before or after: what they say adds nothing.
     """
 
     def __init__(self) -> None:
@@ -85,10 +86,11 @@ class _Watch:
 
     def _on_error(self, args: threading.ExceptHookArgs) -> None:
         if args.thread is None or args.thread.name != "run_worker":
-            self._before(args)
+            if not isinstance(args.exc_value, grpc.RpcError):
+                self._before(args)
             return
         print(
-            f"\nsluice: {str(args.exc_value).lower()}; what is committed stays: "
+            f"\nsluice: the run failed: {str(args.exc_value).lower()}; what is committed stays: "
             "run the same command again to go on",
             file=sys.stderr,
             flush=True,

@@ -15,6 +15,9 @@ Indices = npt.NDArray[np.int64]
 ROWS_NAMED = 20
 """Rows of one file named for one fault; more are counted in one further finding."""
 
+MOST = 10_000
+"""Findings that are kept; further ones are counted."""
+
 SHOWN_CHARS = 100
 
 
@@ -33,13 +36,22 @@ class Finding:
 
 @dataclass
 class Findings:
-    """Findings in the order in which they were made."""
+    """Findings in the order in which they were made; `more` counts those past the first `MOST`."""
 
     all: list[Finding] = field(default_factory=list)
+    more: int = 0
 
     def add(self, file: str, problem: str, record: str | None = None) -> None:
         """Add one finding."""
-        self.all.append(Finding(file, record, problem))
+        if len(self.all) < MOST:
+            self.all.append(Finding(file, record, problem))
+        else:
+            self.more += 1
+
+    def listed(self) -> list[Finding]:
+        """All findings that are kept, and one that counts the others."""
+        rest = [Finding("", None, f"{self.more} more findings are not listed")] if self.more else []
+        return [*self.all, *rest]
 
     def rows(
         self,
@@ -48,7 +60,7 @@ class Findings:
         record: Callable[[int], str | None],
         problem: Callable[[int], str],
     ) -> None:
-        """Add a finding for each of the first rows with one fault, and one that counts the others."""
+        """Rows that share a fault: a finding for each of the first ones, and one that counts the others."""
         found = [int(i) for i in rows]
         for i in found[:ROWS_NAMED]:
             self.add(file, problem(i), record(i))

@@ -70,6 +70,9 @@ class RunOptions:
             raise ValueError(f"sample_rate must be above 0 and at most 1, got {self.sample_rate}")
 
 
+SHUFFLE_KEYS = ("partition_bytes", "pass_bytes")
+"""How a shuffle is divided, on which no result depends."""
+
 SECTIONS: dict[str, type] = {"input": InputOptions, "run": RunOptions}
 
 
@@ -143,9 +146,8 @@ class Recipe:
     def decide_digest(self) -> str:
         """Names everything that the decisions depend on, the annotations included."""
         stages = [[s.name, _settings(s, "decide")] for s in self.judging]
-        return _digest(
-            {"annotate": self.annotate_digest, "stages": stages, "run": _settings(self.run, "decide")}
-        )
+        run = {k: v for k, v in _settings(self.run, "decide").items() if k not in SHUFFLE_KEYS}
+        return _digest({"annotate": self.annotate_digest, "stages": stages, "run": run})
 
     def to_json(self) -> dict[str, Any]:
         """The resolved recipe, from which `from_json` makes an equal one."""

@@ -99,9 +99,11 @@ class LocalStore:
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
             os.replace(aside, path)
-        except BaseException:
+        except BaseException as error:
             if os.path.exists(aside):
                 os.unlink(aside)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = path  # a full disk is told by write or fsync, which know no name
             raise
         _sync_folder(folder)
 

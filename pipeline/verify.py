@@ -11,16 +11,10 @@ from pipeline.emit import SUCCESS
 from pipeline.findings import Finding, Findings, printable
 from pipeline.plan import Plan
 from pipeline.store import Store, open_store
-from pipeline.verify_corpus import (
-    Ledger,
-    check_accounting,
-    check_balance,
-    check_duplicates,
-    check_shards,
-    unit_keys,
-)
-from pipeline.verify_files import MANIFEST, Disk, check_manifest, check_plan, check_units
-from pipeline.verify_rows import audit_name, check_unit_rows
+from pipeline.verify_corpus import check_accounting, check_balance, check_duplicates, check_shards
+from pipeline.verify_files import MANIFEST, Disk, audit_name, check_manifest, check_plan, check_units
+from pipeline.verify_ledger import Ledger, block_keys
+from pipeline.verify_rows import check_unit_rows
 from pipeline.work import WorkUnit
 
 PRINTED = 50
@@ -51,38 +45,34 @@ def verify(store: Store, deep: bool = False, workers: int = 1) -> list[Finding]:
     manifest = check_manifest(disk, found)
     plan = None if manifest is None else check_plan(store, manifest, found)
     if manifest is None or plan is None:
-        return found.all
+        return found.listed()
     works = check_units(disk, plan, manifest, found)
     _check_records(store, plan, works, manifest, found)
     if deep:
         from pipeline.verify_deep import check_again
 
         check_again(store, plan, works, workers, found)
-    return found.all
+    return found.listed()
 
 
 def _check_records(
     store: Store, plan: Plan, works: Sequence[WorkUnit], manifest: dict[str, Any], found: Findings
 ) -> None:
     """Audit rows unit by unit, then what holds between records, then the shards."""
-    units = []
+    blocks = []
     for work in works:
         try:
-            rows = check_unit_rows(store, plan.recipe, work, found)
-            if rows is not None:
-                units.append(unit_keys(rows))
-        except Exception as error:  # what damaged tables make of the checks is no closed set
-            found.add(audit_name(work), f"cannot be checked: {type(error).__name__}: {error}")
-    if not units:
-        return
-    ledger = Ledger(store, units)
+            blocks += [block_keys(rows) for rows in check_unit_rows(store, plan.recipe, work, found)]
+        except Exception as error:  # what damaged tables make of readers and checks is no closed set
+            found.add(audit_name(work.unit_id), f"cannot be read: {type(error).__name__}: {error}")
+    ledger = Ledger(store, blocks)
     try:
         check_duplicates(ledger, plan.recipe, found)
         check_balance(ledger, plan.recipe, found)
     except Exception as error:  # as above
         found.add(MANIFEST, f"duplicates and balance cannot be checked: {type(error).__name__}: {error}")
     first_copies = check_shards(ledger, store, plan.recipe, found)
-    check_accounting(ledger, first_copies, manifest.get("accounting", {}), MANIFEST, found)
+    check_accounting(ledger, works, first_copies, manifest.get("accounting", {}), MANIFEST, found)
 
 
 def verify_command(argv: Sequence[str]) -> int:

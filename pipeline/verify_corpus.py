@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,191 +17,17 @@ from pipeline.decisions import KEPT, QUARANTINED, REJECTED
 from pipeline.findings import Findings, shown
 from pipeline.recipe import Recipe
 from pipeline.store import Store
-from pipeline.verify_rows import (
-    BALANCE,
-    BASE,
-    CUT,
-    EXACT,
-    NEAR,
-    REFUSED_EXACT,
-    REFUSED_NEAR,
-    SURVIVES,
-    UnitRows,
-    number_columns,
-)
+from pipeline.verify_ledger import SHARED, Ledger, keys_of, shared_keys
+from pipeline.verify_rows import BALANCE, BASE, CUT, EXACT, NEAR, REFUSED_EXACT, REFUSED_NEAR, SURVIVES
 from pipeline.work import WorkUnit
 from schemas.tables import CORPUS
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
 
 PAIRS_AT_ONCE = 1 << 16
 """Pairs of signatures compared at once."""
-
-SHARED = ("input_id", "source", "language", "kind", "programming_language", "flags")
-"""Columns that a shard and the audit have in common, beside the measured scores and the text's hash."""
-
-
-def keys_of(values: Iterable[str | None]) -> Keys:
-    """[n, 2]: a 128-bit BLAKE2b of each string (null as the empty one)."""
-    digests = [
-        hashlib.blake2b((v or "").encode("utf-8", "surrogatepass"), digest_size=16).digest() for v in values
-    ]
-    return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
-
-
-def shared_keys(table: pa.Table) -> Keys:
-    """[n, 2]: a hash of what a shard row and its audit row must have in common beside the text."""
-    numbers, _ = number_columns(table.column("scores"))
-    total = np.zeros(table.num_rows, dtype=np.uint64)
-    for name, values in numbers.items():
-        if name in (EXACT, NEAR, BALANCE):
-            continue  # known only when all documents are compared: not in the shards
-        seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-        mixed = (values.view(np.uint64) ^ np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-        total += np.where(np.isnan(values), np.uint64(0), mixed ^ (mixed >> np.uint64(32)))
-    columns = (table.column(n).to_pylist() for n in SHARED)
-    return keys_of(repr(row) for row in zip(*columns, total.tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class UnitKeys:
-    """A unit's audit rows as arrays: all that the checks between records need, about 130 bytes a record.
-
-    `columns`, a row a record: ids, texts, shared, exact, named (128-bit hashes of doc_id, text_hash, what a
-    shard row shares, the normalised text, duplicate_of), has_exact, group (hash of the corpus folder), file,
-    locator (the order of documents), state, hash (of sampling), kept, epochs, characters, similarity,
-    annotation_row. `cuts` holds each (group, cut, base copies) that stands in a row, with one such document.
-    """
-
-    work: WorkUnit
-    file: str
-    rows: int
-    columns: dict[str, npt.NDArray[Any]]
-    cuts: dict[tuple[str, float | None, float | None], str]
-    group_names: dict[int, str]
-    decisions: dict[str, int]
-
-
-def unit_keys(rows: UnitRows) -> UnitKeys:
-    """The arrays of a unit."""
-    n = len(rows.doc_ids)
-    audit, annotations = rows.audit, rows.annotations
-    files, locators = rows.work.order(annotations)
-    has_exact, exact = np.zeros(n, dtype=bool), np.zeros((n, 2), dtype=np.uint64)
-    if "exact_hash" in annotations.column_names:
-        column = annotations.column("exact_hash").combine_chunks()
-        has_exact = column.is_valid().to_numpy(zero_copy_only=False).astype(bool)
-        entries = dup.exact_entries(column.drop_null(), *(np.zeros(0),) * 3)
-        exact[has_exact] = np.stack([entries["h1"], entries["h2"]], axis=1)
-    decisions = audit.column("decision").to_pylist()
-    groups = {g: int(keys_of([g])[0, 0]) for g in sorted({g for g in rows.groups if g is not None})}
-    nothing = np.full(n, np.nan)
-    cut, base = (rows.thresholds.get(name, nothing) for name in (CUT, BASE))
-    cuts: dict[tuple[str, float | None, float | None], str] = {}
-    for i in np.flatnonzero((rows.state == SURVIVES) | ~np.isnan(cut) | ~np.isnan(base)):
-        value = (str(rows.groups[i]), _or_none(cut[i]), _or_none(base[i]))
-        cuts.setdefault(value, rows.doc_ids[i])
-    columns = {
-        "ids": keys_of(rows.doc_ids),
-        "texts": keys_of(audit.column("text_hash").to_pylist()),
-        "shared": shared_keys(audit),
-        "exact": exact,
-        "named": keys_of(audit.column("duplicate_of").to_pylist()),
-        "has_exact": has_exact,
-        "group": np.array([groups.get(g, 0) for g in rows.groups], dtype=np.uint64),
-        "file": files,
-        "locator": locators,
-        "state": rows.state,
-        "hash": rows.hashes,
-        "kept": np.array([d == KEPT for d in decisions], dtype=bool),
-        "epochs": audit.column("epochs").fill_null(0).to_numpy().astype(np.int64),
-        "characters": annotations.column("characters").fill_null(0).to_numpy().astype(np.int64),
-        "similarity": np.asarray(audit.column("similarity").to_numpy(), dtype=np.float64),
-        "annotation_row": rows.annotation_row,
-    }
-    counts = {d: decisions.count(d) for d in (KEPT, REJECTED, QUARANTINED)}
-    return UnitKeys(
-        rows.work, rows.file, n, columns, cuts, {key: name for name, key in groups.items()}, counts
-    )
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-class Ledger:
-    """Every record of the run, numbered through the units, to be found by the hash of its doc_id.
-
-    It takes over the units' arrays; `named` is the record that each one's duplicate_of names, -1 for none.
-    """
-
-    def __init__(self, store: Store, units: Sequence[UnitKeys]) -> None:
-        self.store, self.units = store, list(units)
-        self.starts = np.cumsum([0, *(u.rows for u in units)])
-        self._columns = {
-            name: np.concatenate([u.columns.pop(name) for u in units]) for name in list(units[0].columns)
-        }
-        self._order = np.lexsort((self["ids"][:, 1], self["ids"][:, 0]))
-        self._first = self["ids"][self._order, 0]
-        self._names: tuple[int, list[str]] = (-1, [])
-        self.named = np.full(len(self), -1, dtype=np.int64)
-        refused = self.refused
-        self.named[refused] = self.find(self["named"][refused])
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def __getitem__(self, name: str) -> Any:
-        return self._columns[name]
-
-    @property
-    def refused(self) -> Indices:
-        """The records that a duplicate step refused."""
-        return np.flatnonzero(np.isin(self["state"], (REFUSED_EXACT, REFUSED_NEAR)))
-
-    def find(self, keys: Keys) -> Indices:
-        """The record of each doc_id's hash; -1 where there is none."""
-        found = np.full(len(keys), -1, dtype=np.int64)
-        at = np.searchsorted(self._first, keys[:, 0])
-        todo = np.arange(len(keys))
-        while len(todo):
-            todo = todo[at[todo] < len(self)]
-            todo = todo[self._first[at[todo]] == keys[todo, 0]]
-            here = self._order[at[todo]]
-            hit = self["ids"][here, 1] == keys[todo, 1]
-            found[todo[hit]] = here[hit]
-            todo = todo[~hit]
-            at[todo] += 1
-        return found
-
-    def repeated(self) -> Indices:
-        """Records whose doc_id an earlier record has too."""
-        ids = self["ids"][self._order]
-        repeated: Indices = np.sort(self._order[1:][(ids[1:] == ids[:-1]).all(axis=1)])
-        return repeated
-
-    def _unit_number(self, record: int) -> int:
-        return int(np.searchsorted(self.starts, record, side="right")) - 1
-
-    def name(self, record: int) -> str:
-        """The doc_id of a record, read again from the annotations."""
-        number = self._unit_number(record)
-        if self._names[0] != number:
-            work = self.units[number].work
-            self._names = (number, work.annotations(self.store, ["doc_id"]).column("doc_id").to_pylist())
-        return str(self._names[1][self["annotation_row"][record]])
-
-    def report(self, found: Findings, records: Iterable[int], problem: Callable[[int], str]) -> None:
-        """Findings on records, each under its audit file."""
-        by_unit: dict[int, list[int]] = {}
-        for record in records:
-            by_unit.setdefault(self._unit_number(int(record)), []).append(int(record))
-        for number, own in sorted(by_unit.items()):
-            found.rows(self.units[number].file, own, self.name, problem)
 
 
 def check_duplicates(ledger: Ledger, recipe: Recipe, found: Findings) -> None:
@@ -280,11 +104,11 @@ def _check_near(ledger: Ledger, found: Findings) -> None:
 
 def _signatures(ledger: Ledger, wanted: Indices) -> Iterator[npt.NDArray[np.uint32]]:
     """The signatures of these records (ascending), unit by unit; zeros for a record that has none."""
-    for unit, start, end in zip(ledger.units, ledger.starts, ledger.starts[1:], strict=False):
+    for work, start, end in ledger.units:
         mine = wanted[(wanted >= start) & (wanted < end)]
         if not len(mine):
             continue
-        column = unit.work.annotations(ledger.store, ["signature"]).column("signature").combine_chunks()
+        column = work.annotations(ledger.store, ["signature"]).column("signature").combine_chunks()
         rows = column.take(pa.array(ledger["annotation_row"][mine], pa.int64()))
         have, signatures = dup.signature_matrix(rows)
         matrix = np.zeros((len(mine), column.type.byte_width // 4), dtype=np.uint32)
@@ -296,7 +120,7 @@ def check_balance(ledger: Ledger, recipe: Recipe, found: Findings) -> None:
     """The cut of each language is the one that the documents before balance give, in every row."""
     group, hashes, characters = (ledger[c] for c in ("group", "hash", "characters"))
     survives = ledger["state"] == SURVIVES
-    names = {k: v for u in ledger.units for k, v in u.group_names.items()}
+    names = {k: v for b in ledger.blocks for k, v in b.group_names.items()}
     cuts: dict[str, Cut] = {}
     if recipe.judges(BALANCE):
         drawn = {}
@@ -305,8 +129,8 @@ def check_balance(ledger: Ledger, recipe: Recipe, found: Findings) -> None:
             order = np.lexsort((characters[mine], hashes[mine]))
             drawn[names[int(key)]] = hashes[mine][order], characters[mine][order]
         cuts = _cuts(recipe, drawn)
-    for unit in ledger.units:
-        for (name, cut, base), doc_id in unit.cuts.items():
+    for block in ledger.blocks:
+        for (name, cut, base), doc_id in block.cuts.items():
             expected = cuts.get(name)
             if (cut, base) == (
                 (None, None) if expected is None else (expected.max_sampling_hash, expected.base)
@@ -314,7 +138,7 @@ def check_balance(ledger: Ledger, recipe: Recipe, found: Findings) -> None:
                 continue
             want = "none" if expected is None else f"{expected.max_sampling_hash!r} and {expected.base}"
             found.add(
-                unit.file,
+                block.file,
                 f"thresholds {CUT} and {BASE} are {cut} and {base}, but the documents of {name} give {want}",
                 doc_id,
             )
@@ -421,19 +245,24 @@ class _Shelf:
 
 
 def check_accounting(
-    ledger: Ledger, first_copies: int, said: Mapping[str, Any], manifest_name: str, found: Findings
+    ledger: Ledger,
+    works: Sequence[WorkUnit],
+    first_copies: int,
+    said: Mapping[str, Any],
+    manifest_name: str,
+    found: Findings,
 ) -> None:
     """The manifest's accounting against a recount, and that every record read has exactly one end."""
     total = {"records": 0, "not_documents": 0, "not_sampled": 0}
     quarantined = 0
-    for unit in ledger.units:
+    for work in works:
         for name in total:
-            total[name] += unit.work.manifest["counts"].get(name, 0)
-        for chunk in unit.work.manifest["chunks"]:
+            total[name] += work.manifest["counts"].get(name, 0)
+        for chunk in work.manifest["chunks"]:
             if "quarantine" in chunk["files"]:
                 with ledger.store.open(chunk["files"]["quarantine"]["name"]) as file:
                     quarantined += sum(1 for _ in file)
-    audited = {d: sum(u.decisions[d] for u in ledger.units) for d in (KEPT, REJECTED, QUARANTINED)}
+    audited = {d: sum(b.decisions[d] for b in ledger.blocks) for d in (KEPT, REJECTED, QUARANTINED)}
     counted = {KEPT: first_copies, REJECTED: audited[REJECTED], QUARANTINED: quarantined}
     keepers = ledger.named[ledger.refused]
     dropped = int((~ledger["kept"][keepers] | (keepers < 0)).sum())

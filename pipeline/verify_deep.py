@@ -21,8 +21,7 @@ from pipeline.inputs import InputError, InputFile, list_inputs
 from pipeline.plan import PLAN, Plan, _cut, write_plan
 from pipeline.receipts import unit_name
 from pipeline.store import Store, digest_object, open_store
-from pipeline.verify_files import plan_digest
-from pipeline.verify_rows import audit_name
+from pipeline.verify_files import audit_name, plan_digest
 from pipeline.work import WorkUnit, work_units
 
 AGAIN = "what the input gives when it is measured again"
@@ -79,7 +78,7 @@ def compare_measured(
 def compare_decided(store: Store, works: Sequence[WorkUnit], again: Store, found: Findings) -> None:
     """Compare audit and shards with those of the run in `again`."""
     for work in works:
-        _compare_file(store, audit_name(work), again, audit_name(work), found, DECIDED_AGAIN)
+        _compare_file(store, audit_name(work.unit_id), again, audit_name(work.unit_id), found, DECIDED_AGAIN)
     have, want = store.list("corpus"), again.list("corpus")
     for name in want:
         if name not in have:
@@ -183,8 +182,10 @@ def _compare_tables(found: Findings, name: str, got: pa.Table, expected: pa.Tabl
     keys, expected_keys = _keys(got), _keys(expected)
     mine, theirs = align(found, name, keys, expected_keys, source)
     shared = [n for n in expected.column_names if n in got.column_names]
+    if keys != expected_keys:
+        got, expected = got.take(mine), expected.take(theirs)
     records = [expected_keys[i] for i in theirs]
-    compare_columns(found, name, got.take(mine), expected.take(theirs), shared, records, source)
+    compare_columns(found, name, got, expected, shared, records, source)
 
 
 def _keys(table: pa.Table) -> list[str]:

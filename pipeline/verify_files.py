@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,11 @@ from pipeline.store import Store, digest_object, digest_of
 from pipeline.work import WorkUnit
 
 MANIFEST = "manifest.json"
+
+
+def audit_name(unit_id: str) -> str:
+    """Name of a unit's audit file."""
+    return f"audit/{unit_id}.parquet"
 
 
 @dataclass(frozen=True)
@@ -143,10 +148,7 @@ def check_units(disk: Disk, plan: Plan, manifest: Mapping[str, Any], found: Find
         if good:
             own = {(s.file.source, s.file.path): files[s.file.source, s.file.path] for s in unit.segments}
             usable.append(WorkUnit(ordinal, unit, own, data))
-    planned = {unit_name(u.unit_id) for u in plan.units}
-    for name in disk.store.list("units"):
-        if name not in planned:
-            found.add(name, f"is the manifest of a unit that {PLAN} does not have")
+    _check_foreign(disk.store, plan, manifest, usable, found)
     if len(usable) == len(plan.units):
         corpus = survey(disk.store, plan)
         decision = {"key": corpus.key, "documents": corpus.documents, "chunks": corpus.chunks}
@@ -155,6 +157,24 @@ def check_units(disk: Disk, plan: Plan, manifest: Mapping[str, Any], found: Find
                 MANIFEST, f"decision is {shown(manifest.get('decision'))}, but the units give {decision}"
             )
     return usable
+
+
+def _check_foreign(
+    store: Store, plan: Plan, manifest: Mapping[str, Any], usable: Sequence[WorkUnit], found: Findings
+) -> None:
+    """Files of units that the plan does not have, and files that the manifest lists and nothing names."""
+    ids = [u.unit_id for u in plan.units]
+    own = {unit_name(i) for i in ids} | {audit_name(i) for i in ids}
+    for name in (*store.list("units"), *store.list("audit")):
+        if name not in own:
+            found.add(name, f"belongs to a unit that {PLAN} does not have")
+    if len(usable) < len(ids):
+        return
+    for work in usable:
+        own |= {f["name"] for chunk in work.manifest["chunks"] for f in chunk["files"].values()}
+    for name in manifest["files"]:
+        if name.split("/")[0] in ("annotations", "text", "quarantine") and name not in own:
+            found.add(name, f"is listed in {MANIFEST}, and no unit names it")
 
 
 def _check_unit(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.decisions import KEPT, QUARANTINED, REJECTED, partitions_of
 from pipeline.findings import Findings, align, compare_columns, mismatches, shown
 from pipeline.recipe import Recipe
 from pipeline.rules import score_column, threshold_columns
-from pipeline.store import Store, read_parquet
+from pipeline.store import Store
+from pipeline.verify_files import audit_name
 from pipeline.work import WorkUnit
 from schemas.sampling import sampling_hashes
 from schemas.tables import ANNOTATION_BASE, AUDIT
@@ -31,9 +33,13 @@ REFUSED, REFUSED_EXACT, REFUSED_NEAR, SURVIVES = 0, 1, 2, 3
 """How far a record came: stopped by reading or a rule, by a duplicate step, or by none of these."""
 
 
+BLOCK_ROWS = 8192
+"""Rows of a unit that are checked at once."""
+
+
 @dataclass(frozen=True)
 class UnitRows:
-    """A unit's audit rows with their annotations, row by row, and what their numbers decide.
+    """Audit rows of a unit with their annotations, row by row, and what their numbers decide.
 
     `annotation_row` is the position in the unit's annotations, `state` how far the record came, `hashes`
     the sampling hash of the records that survive every comparison (NaN for the others).
@@ -53,38 +59,43 @@ class UnitRows:
     @property
     def file(self) -> str:
         """Name of the audit file."""
-        return audit_name(self.work)
+        return audit_name(self.work.unit_id)
 
 
-def audit_name(work: WorkUnit) -> str:
-    """Name of a unit's audit file."""
-    return f"audit/{work.unit_id}.parquet"
+def check_unit_rows(store: Store, recipe: Recipe, work: WorkUnit, found: Findings) -> Iterator[UnitRows]:
+    """Check a unit's audit against its annotations and the rules, `BLOCK_ROWS` rows at a time.
 
-
-def check_unit_rows(store: Store, recipe: Recipe, work: WorkUnit, found: Findings) -> UnitRows | None:
-    """Check a unit's audit against its annotations and the rules; None when it cannot be read."""
-    file = audit_name(work)
-    try:
-        audit = read_parquet(store, file)
-        names = annotation_names(store, work)
-        annotations = work.annotations(store, [n for n in names if n != "signature"])
-    except Exception as error:  # what a broken file makes a reader raise is no closed set
-        found.add(file, f"it or its annotations cannot be read: {type(error).__name__}: {error}")
-        return None
-    if not audit.schema.equals(AUDIT):
-        found.add(file, "its columns are not those of an audit")
-        return None
+    Yields each block after checking it; nothing where the tables are not what they should be. Raises what
+    reading a broken file raises.
+    """
+    file = audit_name(work.unit_id)
+    annotations = work.annotations(store, [n for n in annotation_names(store, work) if n != "signature"])
     missing = [n for n in ANNOTATION_BASE.names if n not in annotations.column_names]
     if missing:
         found.add(file, f"the annotations of its unit have no column {', '.join(missing)}")
-        return None
-    _check_quarantine(store, work, annotations, found)
-    have, want = (t.column("doc_id").to_pylist() for t in (audit, annotations))
-    mine, annotation_row = align(found, file, have, want, "the annotations")
-    audit, annotations = (t.take(pa.array(i)) for t, i in ((audit, mine), (annotations, annotation_row)))
-    rows = _decided(recipe, work, audit, annotations, annotation_row, found)
-    _check_copied(recipe, rows, found)
-    return rows
+        return
+    with store.open(file) as opened:
+        reader = pq.ParquetFile(opened)
+        if not reader.schema_arrow.equals(AUDIT):
+            found.add(file, "its columns are not those of an audit")
+            return
+        _check_quarantine(store, work, annotations, found)
+        have = reader.read(columns=["doc_id"]).column("doc_id").to_pylist()
+        want = annotations.column("doc_id").to_pylist()
+        mine, theirs = align(found, file, have, want, "the annotations")
+        if have == want:
+            blocks: Iterable[pa.Table] = map(
+                pa.Table.from_batches, ([b] for b in reader.iter_batches(BLOCK_ROWS))
+            )
+        else:
+            blocks = [reader.read().take(mine)]
+        start = 0
+        for audit in blocks:
+            rows = theirs[start : start + audit.num_rows]
+            start += audit.num_rows
+            block = _decided(recipe, work, audit, annotations.take(rows), rows, found)
+            _check_copied(recipe, block, found)
+            yield block
 
 
 def annotation_names(store: Store, work: WorkUnit) -> list[str]:
@@ -92,7 +103,7 @@ def annotation_names(store: Store, work: WorkUnit) -> list[str]:
     names: dict[str, None] = {}
     for chunk in work.manifest["chunks"]:
         with store.open(chunk["files"]["annotations"]["name"]) as file:
-            names.update(dict.fromkeys(pa.parquet.ParquetFile(file).schema_arrow.names))
+            names.update(dict.fromkeys(pq.ParquetFile(file).schema_arrow.names))
     return list(names)
 
 
@@ -172,7 +183,7 @@ def _decided(
     """Derive each row's decision from its own scores and thresholds, and compare it with what it says."""
     doc_ids = annotations.column("doc_id").to_pylist()
     n = len(doc_ids)
-    file = audit_name(work)
+    file = audit_name(work.unit_id)
     (scores, odd_scores), (thresholds, odd_thresholds) = (
         number_columns(audit.column(c)) for c in ("scores", "thresholds")
     )
@@ -318,7 +329,7 @@ def _check_quarantine(store: Store, work: WorkUnit, annotations: pa.Table, found
                             row.get("doc_id"),
                         )
     for row in rows[at:]:
-        found.add(audit_name(work), "is quarantined and has no line in quarantine/", row["doc_id"])
+        found.add(audit_name(work.unit_id), "is quarantined and has no line in quarantine/", row["doc_id"])
 
 
 def _line(raw: bytes) -> Mapping[str, Any]:

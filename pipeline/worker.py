@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
+def _end_with(driver: int) -> None:
+    while os.getppid() == driver:
         time.sleep(0.5)
     os._exit(1)
 
 
 def main() -> None:
-    """Run one Beam SDK worker; its driver is the process that started it."""
-    logging.disable(logging.WARNING)
+    """Run one Beam SDK worker; the argument is the process id of its driver, which may be dead already."""
+    if "SLUICE_TRACEBACK" not in os.environ:
+        logging.disable(logging.ERROR)  # an exception also goes to the driver, which says it in one line
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main
 
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     sdk_worker_main.main([])
 
 

@@ -44,6 +44,20 @@ max_epochs = 2
 """Sizes at which a file has several units, a unit several chunks and a language several shards."""
 
 
+KEPT, TWICE, RULE, EXACT, NEAR, DROPPED, EDITED, BAD = (
+    "r0",
+    "r24",
+    "r30",
+    "r28",
+    "r29",
+    "r9",
+    "r31",
+    "no-text",
+)
+"""Input ids of a record of each kind: kept, written twice, refused by a rule, as a copy; as a near-copy, by
+balance, with an edit, and quarantined."""
+
+
 @dataclass(frozen=True)
 class SmallRun:
     """Folders of a run: what it read, and what it wrote."""

@@ -92,7 +92,7 @@ def test_every_command_has_help(command: str) -> None:
             ["web: run.unit_bytes: expected an integer, got '262,144'"],
         ),
         (["run", "web", "--input", "IN/none", "--output", "OUT"], ["IN/none", "no such file or folder"]),
-        (["run", "web", "--input", "IN/*.none", "--output", "OUT"], ["IN/*.none", "no file or folder matches"]),
+        (["run", "web", "--input", "IN/*.none", "--output", "OUT"], ["IN/*.none", "no file or folder"]),
         (["run", "web", "--output", "OUT", "--phase", "annotate"], ["no plan.jsonl there", "--phase plan"]),
         (["run", "web", "--output", "OUT", "--phase", "emit"], ["no plan.jsonl there", "--phase plan"]),
         (["decide"], ["OUT"]),

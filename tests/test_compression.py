@@ -86,7 +86,7 @@ def test_gzip_padding_between_members(folder: Path) -> None:
 
 @pytest.mark.parametrize("compression", COMPRESS)
 @given(st.binary(max_size=3000), st.lists(st.integers(0, 1500), max_size=5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_skip_is_reading_and_dropping(
     folder: Path, compression: Compression, data: bytes, steps: list[int]
 ) -> None:

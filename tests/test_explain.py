@@ -11,22 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_run import SmallRun, small_run
+from small_run import BAD, DROPPED, EDITED, KEPT, NEAR, RULE, TWICE, SmallRun, small_run
 
 from pipeline.explain import NoTrail, UnknownId, explain, explain_command
 from pipeline.plan import Plan, read_plan, write_plan
 from pipeline.store import open_store
-
-KEPT, TWICE, RULE, EXACT, NEAR, DROPPED, EDITED, BAD = (
-    "r0",
-    "r24",
-    "r30",
-    "r28",
-    "r29",
-    "r9",
-    "r31",
-    "no-text",
-)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""Runs that are killed or find the disk full: the same command goes on from what is committed to the same bytes."""
+"""Runs that are killed or find the disk full: the same command goes on, from what is committed, to the same
+bytes."""
 
 from __future__ import annotations
 
@@ -179,7 +180,7 @@ def test_a_killed_run_goes_on(case: Case, outcomes: Mapping[Case, Future[Outcome
         assert outcome.hurt.status == FAILED
         assert outcome.hurt.seconds_after_fault < DEATH_LIMIT_SECONDS
         (line,) = outcome.hurt.complaints
-        assert line.startswith("sluice: ")
+        assert line.startswith("sluice: the run failed: ")
         assert "run the same command again" in line
     else:
         assert outcome.hurt.status == KILLED
@@ -203,5 +204,5 @@ def test_a_full_disk_fails_the_run_in_one_line(case: Case, outcomes: Mapping[Cas
     assert outcome.hurt.status == FAILED
     (line,) = outcome.hurt.complaints
     assert line.startswith("sluice: the run failed: ")
-    assert "No space left on device" in line
+    assert f"No space left on device: '{outcome.output}/" in line
     assert outcome.aside == 0, "half-written files are removed where the process lives on"

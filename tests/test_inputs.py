@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reading import COMPRESS, PACKED
 
@@ -244,7 +244,6 @@ def test_names_that_are_not_utf8_are_escaped_in_ids_and_still_open(tmp_path: Pat
 
 
 @given(st.binary(min_size=1).filter(lambda b: b"\0" not in b))
-@settings(deadline=None)
 def test_a_local_url_leads_back_to_any_path(name: bytes) -> None:
     path = os.path.abspath(b"/" + name)
     assert local_path(local_url(os.fsdecode(path))) == os.fsdecode(path)
@@ -379,7 +378,6 @@ def test_a_torn_file_has_the_format_of_what_is_left(tmp_path: Path, compression:
 
 
 @given(st.binary(max_size=300), st.booleans())
-@settings(deadline=None)
 def test_any_bytes_have_a_format(sample: bytes, whole: bool) -> None:
     assert format_of(sample, whole) in FORMATS
 
@@ -402,7 +400,6 @@ def jsonl_file(size: int, compression: Any = "none") -> InputFile:
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6).filter(lambda n: n > 100))
-@settings(deadline=None)
 def test_segments_of_jsonl_cover_the_file_once(size: int, unit_bytes: int) -> None:
     segments = segments_of(jsonl_file(size), unit_bytes)
     if size <= unit_bytes:
@@ -414,7 +411,6 @@ def test_segments_of_jsonl_cover_the_file_once(size: int, unit_bytes: int) -> No
 
 
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 3000))
-@settings(deadline=None)
 def test_segments_of_parquet_are_runs_of_row_groups(sizes: list[int], unit_bytes: int) -> None:
     file = InputFile("s", "p", "memory://p", 1, "", "parquet", "none", (1,) * len(sizes), tuple(sizes))
     segments = segments_of(file, unit_bytes)

@@ -255,7 +255,6 @@ JSONL = st.lists(
 
 
 @given(JSONL, st.sampled_from(["none", "gzip"]), st.sampled_from([20, 10**6]))
-@settings(deadline=None)
 def test_reading_goes_on_behind_any_item(
     folder: Path, data: bytes, compression: Compression, limit: int
 ) -> None:
@@ -263,7 +262,6 @@ def test_reading_goes_on_behind_any_item(
 
 
 @given(JSONL, st.integers(1, 80), st.sampled_from([20, 10**6]))
-@settings(deadline=None)
 def test_segments_hold_each_record_once(folder: Path, data: bytes, unit_bytes: int, limit: int) -> None:
     file, limits = stored(folder, data, "jsonl"), ReadLimits(limit)
     segments = segments_of(file, unit_bytes)
@@ -358,7 +356,7 @@ def test_a_file_torn_at_its_head_is_one_record(folder: Path, compression: Compre
     st.sampled_from(list(COMPRESS)),
     st.integers(0, 30),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_bytes_read_as_any_format_raise_nothing(
     folder: Path, data: bytes, file_format: Format, compression: Compression, cut: int
 ) -> None:

@@ -144,7 +144,7 @@ def test_columns_of_one_name_are_both_kept(folder: Path) -> None:
 
 
 @given(st.integers(0, 40), st.integers(1, 15), st.integers(1, 2000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_row_groups_are_segments_and_rows_positions(
     folder: Path, rows: int, group: int, unit_bytes: int
 ) -> None:

@@ -282,6 +282,8 @@ WORLD = warc_record("conversion", b"world")
         # What looks like a record inside a block of the right length is the block's.
         (warc_record("conversion", b"see:\n\n" + WORLD) + HELLO, ["see:\n\n" + WORLD.decode(), "hello"]),
         (warc_record("conversion", b"x\n" * 2000 + WORLD) + HELLO, ["too_large", "hello"]),
+        (warc_record("conversion", b"x\n" * 2000, length=3500) + HELLO, ["too_large", "hello"]),
+        (warc_record("conversion", b"x" * 4000, length=4005), ["too_large"]),
         (warc_record("conversion", b""), ["no_text"]),
     ],
 )  # fmt: skip
@@ -297,6 +299,25 @@ def test_a_long_file_of_false_lengths_takes_linear_time(folder: Path) -> None:
     items = read(stored(folder, lies + begins + HELLO, "warc"))
     assert Counter(r for _, r in bad(items)) == {"torn": 6000}
     assert texts(items) == ["hello"]
+
+
+@pytest.mark.parametrize("compression", PACKED)
+def test_a_torn_record_over_the_limit_is_one_record(folder: Path, compression: Compression) -> None:
+    record = warc_record("conversion", random.Random(1).randbytes(300_000).hex().encode())
+    packed = COMPRESS[compression](HELLO + record)
+    file = stored(folder, packed[: len(packed) // 2], "warc", compression)
+    items = check(file, ReadLimits(100_000))
+    assert texts(items) == ["hello"]
+    assert bad(items) == [(len(HELLO), "torn")]
+
+
+@pytest.mark.parametrize("over", range(4))
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_a_length_that_ends_just_behind_the_file(folder: Path, compression: Compression, over: int) -> None:
+    body = b"x" * 5000
+    data = warc_record("conversion", body, length=len(body) + 4 + over)
+    items = check(stored(folder, COMPRESS[compression](data), "warc", compression), ReadLimits(3000))
+    assert bad(items) == [(0, "too_large")]
 
 
 @pytest.mark.parametrize("compression", PACKED)
@@ -327,7 +348,7 @@ def test_a_torn_warc_is_one_record_wherever_it_is_torn(folder: Path, compression
     st.sampled_from(["none", "gzip", "zstd"]),
     st.sampled_from([100, 10**6]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_warc_is_accounted_for(
     folder: Path, parts: list[tuple[bytes, int, bytes]], compression: Compression, limit: int
 ) -> None:

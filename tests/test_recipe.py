@@ -399,6 +399,8 @@ def test_a_built_in_rule_set_can_be_replaced_by_an_own_one(write: Write) -> None
         ("run.sample_rate=0.5", True, True),
         ("input.text=body", True, True),
         ("gopher_quality.min_words=50", False, False),  # the default
+        ("run.partition_bytes=1000", False, False),  # no result depends on it
+        ("run.pass_bytes=1000", False, False),
     ],
 )
 def test_a_key_changes_the_digest_of_the_phase_in_which_it_acts(

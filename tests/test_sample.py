@@ -1,6 +1,6 @@
-"""The sample corpus: what the sample recipe decides about each record, and what sample_data/README.md says of it.
+"""The sample corpus: what the sample recipe decides about each record, and what sample_data/README.md says.
 
-What must hold of the corpus is asked of `expected.json`, and that the run gives what is expected there is asked
+What must hold of the corpus is asked of `expected.json`; that a run gives what is expected there is asked
 once, of every record.
 """
 

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
+import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_run import SmallRun, small_run
-
-from pipeline.annotate import text_hash
-from pipeline.decide import survey
-from pipeline.findings import ROWS_NAMED, Finding, Findings
-from pipeline.plan import Plan, read_plan
-from pipeline.store import Store, open_store
-from pipeline.verify import PRINTED, NoRun, verify, verify_command
-from pipeline.verify_deep import changed_inputs, check_again, compare_decided, compare_measured
-from pipeline.verify_files import Disk, check_units, plan_digest
-from schemas.tables import ANNOTATION_BASE, AUDIT, CORPUS, TEXT
-
-Row = dict[str, Any]
-
-KEPT, TWICE, RULE, EXACT, NEAR, DROPPED, EDITED, BAD = (
-    "r0",
-    "r24",
-    "r30",
-    "r28",
-    "r29",
-    "r9",
-    "r31",
-    "no-text",
+from hypothesis import given
+from hypothesis import strategies as st
+from small_run import BAD, DROPPED, EDITED, EXACT, KEPT, NEAR, RULE, TWICE, SmallRun, small_run
+from tampering import (
+    Row,
+    cell,
+    change,
+    doc_id,
+    found,
+    has,
+    in_corpus,
+    number,
+    quarantine,
+    restamp,
+    seal,
+    setting,
+    shown,
+    unrefused,
 )
-"""Input ids of a document of each kind: kept, written twice, refused by a rule, as a copy, as a near-copy,
-by balance, with an edit, and quarantined."""
+
+from pipeline import verify_rows
+from pipeline.findings import MOST, ROWS_NAMED, Findings
+from pipeline.plan import Plan, read_plan, write_plan
+from pipeline.store import open_store
+from pipeline.verify import PRINTED, NoRun, verify_command
+from pipeline.verify_files import plan_digest
+from pipeline.verify_rows import number_columns
+from schemas.tables import AUDIT, SCORE_MAP
 
 
 @pytest.fixture(scope="module")
@@ -46,132 +46,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
     return small_run(tmp_path_factory)
 
 
-@pytest.fixture(scope="module")
-def again(run: SmallRun) -> Store:
-    """What a second run writes: the first one's output, as the deep check of the untouched run shows."""
-    return open_store(str(run.output))
-
-
-# Tampering: the files first, then everything that says what the files are.
-
-
-def change(
-    folder: Path, which: str | Callable[[Row], bool], edit: Callable[[Row], Row | Iterable[Row]]
-) -> None:
-    """Replace the rows of a record, or all that are asked for, in every table of a folder by what `edit`
-    gives (nothing: they are deleted)."""
-    touched = 0
-    for path in sorted(folder.rglob("*.parquet")):
-        with path.open("rb") as file:
-            table = pq.ParquetFile(file).read()
-        rows: list[Row] = []
-        for row in table.to_pylist():
-            if row["input_id"] == which if isinstance(which, str) else which(row):
-                touched += 1
-                changed = edit(row)
-                rows += [changed] if isinstance(changed, dict) else list(changed)
-            else:
-                rows.append(row)
-        pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
-    assert touched, f"{folder} has no row of {which}"
-
-
-def setting(**columns: Any) -> Callable[[Row], Row]:
-    """An edit that sets columns."""
-    return lambda row: {**row, **columns}
-
-
-def number(column: str, name: str, value: float | None) -> Callable[[Row], Row]:
-    """An edit that sets one number of a map column, or takes it out."""
-
-    def edit(row: Row) -> Row:
-        values = {**dict(row[column]), name: value}
-        return {**row, column: sorted((k, v) for k, v in values.items() if v is not None)}
-
-    return edit
-
-
-def restamp(output: Path) -> None:
-    """Make every manifest match the files: sizes, sha256, rows, sums, digests, and the success mark."""
-    store = open_store(str(output))
-    files: Row = {}
-    for path in sorted(output.rglob("*")):
-        name = path.relative_to(output).as_posix()
-        folders = ("corpus", "audit", "annotations", "text", "quarantine", "report")
-        if path.is_file() and (name.split("/")[0] in folders or name == "plan.jsonl"):
-            files[name] = stamp(path)
-    for path in sorted((output / "units").glob("*.json")):
-        unit = json.loads(path.read_text())
-        for chunk in unit["chunks"]:
-            for entry in chunk["files"].values():
-                known = files.get(entry["name"], {})
-                entry.update({k: known[k] for k in ("bytes", "sha256", "rows") if k in known})
-        path.write_text(json.dumps(unit, sort_keys=True))
-        files[f"units/{path.name}"] = stamp(path)
-    manifest = json.loads((output / "manifest.json").read_text())
-    manifest["files"] = files
-    plan = read_plan(store)
-    manifest["recipe"] = plan.recipe.to_json()
-    manifest["plan"] = {"digest": plan.digest, "units": len(plan.units), "bytes": plan.bytes}
-    try:
-        corpus = survey(store, plan)
-        manifest["decision"] = {"key": corpus.key, "documents": corpus.documents, "chunks": corpus.chunks}
-    except RuntimeError:  # a unit is gone
-        pass
-    decisions = pq.read_table(output / "audit", columns=["decision"]).column("decision").to_pylist()
-    for decision in ("kept", "rejected", "quarantined"):
-        manifest["accounting"][decision] = decisions.count(decision)
-    seal(output, manifest)
-
-
-def stamp(path: Path) -> Row:
-    data = path.read_bytes()
-    rows: int | None = None
-    if path.suffix == ".parquet":
-        rows = pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows
-    elif path.suffix == ".jsonl" and path.name != "plan.jsonl":
-        rows = len(data.splitlines())
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "rows": rows, "tokens": None}
-
-
-def seal(output: Path, manifest: Mapping[str, Any]) -> None:
-    data = json.dumps(manifest).encode()
-    (output / "manifest.json").write_bytes(data)
-    (output / "_SUCCESS").write_text(json.dumps({"manifest": hashlib.sha256(data).hexdigest()}))
-
-
-def found(output: Path) -> list[Finding]:
-    return verify(open_store(str(output)))
-
-
-def has(findings: Iterable[Finding], file: str, problem: str) -> bool:
-    return any(f.file.startswith(file) and problem in f.problem for f in findings)
-
-
-def shown(findings: Iterable[Finding]) -> str:
-    return "\n".join(map(str, findings))
-
-
-# Untouched.
-
-
 def test_an_untouched_run_verifies_clean(run: SmallRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify_command([str(run.output)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
-
-
-def test_an_untouched_run_verifies_clean_deep(run: SmallRun, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify_command([str(run.output), "--deep"]) == 0
-    assert "again from the input" in capsys.readouterr().out
 
 
 def test_restamping_alone_changes_nothing(run: SmallRun, tmp_path: Path) -> None:
     output = run.copy(tmp_path)
     restamp(output)
     assert found(output) == []
-
-
-# Without --deep.
 
 
 def deleted(folder: str, input_id: str = KEPT) -> Callable[[Path], None]:
@@ -193,48 +76,11 @@ def gone(pattern: str) -> Callable[[Path], None]:
     return tamper
 
 
-def doc_id(out: Path, input_id: str) -> str:
-    rows = pq.read_table(out / "audit", columns=["doc_id", "input_id"]).to_pylist()
-    return str(next(r["doc_id"] for r in rows if r["input_id"] == input_id))
-
-
 def repeats(input_id: str, other: str) -> Callable[[Path], None]:
     """duplicate_of of a record becomes another record."""
 
     def tamper(out: Path) -> None:
         change(out / "audit", input_id, setting(duplicate_of=doc_id(out, other)))
-
-    return tamper
-
-
-def unrefused(input_id: str, *names: str) -> Callable[[Path], None]:
-    """A refused record becomes a kept one, without the numbers that refused it, and is put in the corpus."""
-
-    def tamper(out: Path) -> None:
-        columns: Row = {"decision": "kept", "stage": None, "reason": None, "failed": [], "epochs": 1}
-        columns |= {"duplicate_of": None, "similarity": None}
-        for name in names:
-            change(out / "audit", input_id, number("scores", name, None))
-        change(out / "audit", input_id, setting(**columns))
-        in_corpus(input_id)(out)
-
-    return tamper
-
-
-def in_corpus(input_id: str) -> Callable[[Path], None]:
-    """A record is written to the first English shard."""
-
-    def tamper(out: Path) -> None:
-        rows = [
-            r
-            for p in (out / "text").glob("*")
-            for r in pq.read_table(p).to_pylist()
-            if r["input_id"] == input_id
-        ]
-        path = sorted((out / "corpus/en").glob("*"))[0]
-        new = {n: rows[0].get(n) for n in CORPUS.names} | {"epoch": 0}
-        table = pq.read_table(path)
-        pq.write_table(pa.concat_tables([table, pa.Table.from_pylist([new], CORPUS)]), path)
 
     return tamper
 
@@ -261,16 +107,6 @@ def whole_language(column: str, name: str, value: float) -> Callable[[Path], Non
         return row["language"] == "en" and name in dict(row[column])
 
     return lambda out: change(out / "audit", chosen, number(column, name, value))
-
-
-def quarantine(edit: Callable[[Row], Row]) -> Callable[[Path], None]:
-    def tamper(out: Path) -> None:
-        (path,) = (out / "quarantine").glob("*.jsonl")
-        path.write_text(
-            "".join(json.dumps(edit(json.loads(x))) + "\n" for x in path.read_text().splitlines())
-        )
-
-    return tamper
 
 
 def reordered(out: Path) -> None:
@@ -415,30 +251,6 @@ def test_tampering_is_found(run: SmallRun, tmp_path: Path, kind: str) -> None:
     assert has(findings, file, problem), shown(findings)
 
 
-NEW_ENTRY: dict[str, Any] = {
-    "edits": {"stage": "s", "start": 0, "end": 0, "rule": "r", "before": None, "after": "x"},
-    "loss_mask_spans": {"start": 0, "end": 1},
-}
-
-
-def another(column: str, kind: pa.DataType, value: Any) -> Any:
-    """Another value for a column."""
-    if pa.types.is_map(kind):
-        (name, number), *others = value
-        return [(name, number + 1.0), *others]
-    if pa.types.is_list(kind):
-        return [*value, NEW_ENTRY.get(column, "other")]
-    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return bytes(reversed(value))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "other" if value is None else f"{value}x"
-    return (value or 0) + 1
-
-
-def cell(schema: pa.Schema, column: str) -> Callable[[Row], Row]:
-    return lambda row: {**row, column: another(column, schema.field(column).type, row[column])}
-
-
 @pytest.mark.parametrize("column", AUDIT.names)
 def test_a_change_in_any_column_of_the_audit_is_found(run: SmallRun, tmp_path: Path, column: str) -> None:
     output = run.copy(tmp_path)
@@ -454,6 +266,32 @@ def test_files_that_no_manifest_lists_are_found(run: SmallRun, tmp_path: Path) -
     findings = found(output)
     for name in ("corpus/en/more.parquet", "audit/more.parquet"):
         assert has(findings, name, "is not listed in manifest.json")
+
+
+@pytest.mark.parametrize("folder", ["audit", "annotations", "text", "units"])
+def test_files_that_no_unit_of_the_plan_has_are_found(run: SmallRun, tmp_path: Path, folder: str) -> None:
+    output = run.copy(tmp_path)
+    path = sorted((output / folder).glob("*"))[0]
+    shutil.copy(path, path.with_name(f"more{path.suffix}"))
+    restamp(output)
+    assert has(
+        found(output),
+        f"{folder}/more",
+        "no unit names it" if folder in ("annotations", "text") else "does not have",
+    )
+
+
+def test_a_plan_without_units_does_not_hide_what_lies_there(run: SmallRun, tmp_path: Path) -> None:
+    output = run.copy(tmp_path)
+    store = open_store(str(output))
+    recipe = read_plan(store).recipe
+    write_plan(store, Plan(recipe, (), plan_digest(recipe, ())))
+    shutil.rmtree(output / "units")
+    restamp(output)
+    findings = found(output)
+    assert has(findings, "corpus/", "is in no audit row")
+    assert has(findings, "audit/", "does not have")
+    assert has(findings, "manifest.json", "accounting is")
 
 
 @pytest.mark.parametrize("key", ["bytes", "sha256", "rows"])
@@ -559,179 +397,32 @@ def test_findings_of_one_kind_are_bounded() -> None:
     assert "7 more rows" in findings.all[-1].problem
 
 
-# With --deep: the tamperer has changed annotations, texts, audit, corpus and all manifests alike.
-
-
-def deep(output: Path, again: Store) -> list[Finding]:
-    store = open_store(str(output))
-    plan = read_plan(store)
-    works = check_units(Disk(store), plan, json.loads((output / "manifest.json").read_text()), Findings())
-    findings = Findings()
-    compare_measured(store, works, again, plan, findings)
-    compare_decided(store, works, again, findings)
-    return findings.all
-
-
-def everywhere(output: Path, input_id: str, **edits: Callable[[Row], Row]) -> None:
-    for folder, edit in edits.items():
-        change(output / folder, input_id, edit)
-    restamp(output)
-
-
-def test_a_score_changed_everywhere(run: SmallRun, again: Store, tmp_path: Path) -> None:
-    output = run.copy(tmp_path)
-    in_map = number("scores", WORDS, 61.0)
-    everywhere(
-        output, KEPT, annotations=setting(**{WORDS: 61.0}), text=in_map, audit=in_map, corpus=in_map
-    )  # fmt: skip
-    assert found(output) == []
-    findings = deep(output, again)
-    for folder in ("annotations/", "text/", "audit/", "corpus/"):
-        assert has(findings, folder, "61.0"), folder
-    assert {f.record for f in findings} == {doc_id(output, KEPT)}
-
-
-def test_a_text_changed_everywhere(run: SmallRun, again: Store, tmp_path: Path) -> None:
-    output = run.copy(tmp_path)
-    (row,) = [r for r in pq.read_table(output / "corpus").to_pylist() if r["input_id"] == KEPT]
-    new = row["text"][:9] + "#" + row["text"][10:]
-    text, its_hash = setting(text=new), setting(text_hash=text_hash(new))
-    everywhere(output, KEPT, annotations=its_hash, text=text, audit=its_hash, corpus=text)
-    assert found(output) == []
-    findings = deep(output, again)
-    assert has(findings, "text/", "text differs from")
-    assert has(findings, "corpus/", "from character 9 on")
-    assert has(findings, "annotations/", "text_hash is")
-    assert has(findings, "audit/", "text_hash is")
-    assert new[:20] not in shown(findings)
-
-
-def test_an_edit_changed_everywhere(run: SmallRun, again: Store, tmp_path: Path) -> None:
-    output = run.copy(tmp_path)
-
-    def edit(row: Row) -> Row:
-        return {**row, "edits": [{**row["edits"][0], "before": "x"}]}
-
-    everywhere(output, EDITED, annotations=edit, audit=edit)
-    assert found(output) == []
-    findings = deep(output, again)
-    assert has(findings, "annotations/", "edits, entry 0")
-    assert has(findings, "audit/", "edits, entry 0")
-
-
-def test_a_near_copy_made_to_look_unlike(run: SmallRun, again: Store, tmp_path: Path) -> None:
-    """Only a new search finds that a document should have been refused as a near-copy."""
-    output = run.copy(tmp_path)
-    unrefused(NEAR, "near_duplicates")(output)
-    restamp(output)
-    assert has(deep(output, again), "audit/", "decision is 'kept', but 'rejected'")
-
-
-@pytest.mark.parametrize("column", [n for n in CORPUS.names if n not in ("doc_id", "input_id", "epoch")])
-def test_a_change_in_any_column_of_a_shard_is_found_deep(
-    run: SmallRun, again: Store, tmp_path: Path, column: str
-) -> None:
-    output = run.copy(tmp_path)
-    everywhere(output, KEPT, corpus=cell(CORPUS, column))
-    assert has(deep(output, again), "corpus/", column)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [n for n in (*ANNOTATION_BASE.names, WORDS, "exact_hash") if n not in ("doc_id", "input_id", "flags")],
+MAPS = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(allow_nan=True)), max_size=4), max_size=6
 )
-def test_a_change_in_any_column_of_the_annotations_is_found_deep(
-    run: SmallRun, again: Store, tmp_path: Path, column: str
-) -> None:
-    output = run.copy(tmp_path)
-    path = next(
-        p for p in (output / "annotations").glob("*") if KEPT in pq.read_table(p)["input_id"].to_pylist()
-    )
-    everywhere(output, KEPT, annotations=cell(pq.read_schema(path), column))
-    assert has(deep(output, again), "annotations/", column)
 
 
-@pytest.mark.parametrize("column", ["row", "text", "url", "metadata", "language", "scores"])
-def test_a_change_in_a_work_file_of_texts_is_found_deep(
-    run: SmallRun, again: Store, tmp_path: Path, column: str
-) -> None:
-    output = run.copy(tmp_path)
-    everywhere(output, KEPT, text=cell(TEXT, column))
-    assert has(deep(output, again), "text/", column)
+@given(MAPS, st.integers(0, 3), st.integers(0, 3))
+def test_number_columns_are_the_maps_rows(maps: list[list[tuple[str, float]]], skip: int, cut: int) -> None:
+    column = pa.chunked_array([pa.array(maps, SCORE_MAP)]).slice(skip, max(0, len(maps) - skip - cut))
+    rows = column.to_pylist()
+    columns, odd = number_columns(column)
+    for i, row in enumerate(rows):
+        plain = {k: v for k, v in row if not math.isnan(v)}
+        assert odd[i] == (len(dict(row)) < len(row) or len(plain) < len(dict(row)))
+        if not odd[i]:
+            assert {n: float(v[i]) for n, v in columns.items() if not math.isnan(v[i])} == plain
 
 
-def test_a_quarantined_record_changed_is_found_deep(run: SmallRun, again: Store, tmp_path: Path) -> None:
-    output = run.copy(tmp_path)
-    quarantine(lambda r: {**r, "raw": "nothing of interest"})(output)
-    restamp(output)
-    assert found(output) == []
-    assert has(deep(output, again), "quarantine/", "line 1 differs")
+def test_a_run_of_many_blocks(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are checked block by block; where they are cut changes nothing."""
+    monkeypatch.setattr(verify_rows, "BLOCK_ROWS", 2)
+    assert found(run.output) == []
 
 
-def test_a_shard_too_many_or_too_few_is_found_deep(run: SmallRun, again: Store, tmp_path: Path) -> None:
-    output = run.copy(tmp_path)
-    first, *_ = sorted((output / "corpus/en").glob("*"))
-    first.rename(first.with_name("other.parquet"))
-    restamp(output)
-    findings = deep(output, again)
-    assert has(findings, "corpus/en/other.parquet", "is not in")
-    assert has(findings, f"corpus/en/{first.name}", "is not there")
-
-
-# The inputs of a deep check.
-
-
-def with_input(plan: Plan, path: str, url: str) -> Plan:
-    """The plan with one of its files lying elsewhere."""
-    units = tuple(
-        dataclasses.replace(
-            u,
-            segments=tuple(
-                dataclasses.replace(s, file=dataclasses.replace(s.file, url=url))
-                if s.file.path == path
-                else s
-                for s in u.segments
-            ),
-        )
-        for u in plan.units
-    )
-    return Plan(plan.recipe, units, plan_digest(plan.recipe, units))
-
-
-def plan_of(run: SmallRun) -> Plan:
-    return read_plan(open_store(str(run.output)))
-
-
-def test_unchanged_inputs(run: SmallRun) -> None:
+def test_findings_past_a_bound_are_counted() -> None:
     findings = Findings()
-    assert changed_inputs(plan_of(run), findings) == set()
-    assert findings.all == []
-
-
-def test_a_changed_input_is_its_own_finding(run: SmallRun, tmp_path: Path) -> None:
-    """Units of the other file are measured again and hold; nothing is decided again."""
-    other = tmp_path / "a.jsonl"
-    other.write_bytes((run.inputs / "a.jsonl").read_bytes().replace(b"river", b"RIVER", 1))
-    plan = with_input(plan_of(run), "a.jsonl", other.as_uri())
-    store = open_store(str(run.output))
-    manifest = json.loads((run.output / "manifest.json").read_text())
-    works = check_units(Disk(store), plan, manifest, Findings())
-    findings = Findings()
-    check_again(store, plan, works, 1, findings)
-    assert [f.record for f in findings.all] == ["in/a.jsonl", None], shown(findings.all)
-    assert "fingerprint is" in findings.all[0].problem
-    assert "nothing is decided again" in findings.all[1].problem
-
-
-def test_a_missing_input_is_its_own_finding(run: SmallRun, tmp_path: Path) -> None:
-    findings = Findings()
-    plan = with_input(plan_of(run), "b.jsonl", (tmp_path / "b.jsonl").as_uri())
-    assert changed_inputs(plan, findings) == {("in", "b.jsonl")}
-    assert "cannot be read" in findings.all[0].problem
-
-
-def test_a_unit_taken_out_of_the_plan_is_found(run: SmallRun) -> None:
-    plan = plan_of(run)
-    findings = Findings()
-    changed_inputs(Plan(plan.recipe, plan.units[1:], plan_digest(plan.recipe, plan.units[1:])), findings)
-    assert has(findings.all, "plan.jsonl", "cut again, give other units")
+    for i in range(MOST + 3):
+        findings.add("f", str(i))
+    assert len(findings.listed()) == MOST + 1
+    assert "3 more findings" in findings.listed()[-1].problem

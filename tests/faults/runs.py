@@ -72,7 +72,7 @@ class Ended:
     def complaints(self) -> list[str]:
         """Lines of standard error that are no progress."""
         phases = ("annotate ", "decide ", "emit ")
-        return [line for line in self.errors.splitlines() if not line.startswith(phases)]
+        return [line for line in self.errors.splitlines() if line and not line.startswith(phases)]
 
     @property
     def measured(self) -> Chunks:

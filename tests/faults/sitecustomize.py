@@ -123,7 +123,8 @@ def double(cls: Any) -> None:
         if len(outputs[0]) != len(outputs[1]):
             raise AssertionError(f"two attempts of {cls.__name__} differ")
         append("doubled", f"{cls.__name__}\n")
-        return outputs[0]
+        first: list[Any] = outputs[0]
+        return first
 
     cls.process = doubled
 
@@ -169,7 +170,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 if LOG:
-    os.replace = replace
+    os.replace = replace  # type: ignore[assignment]
     sys.meta_path.insert(0, AfterImport())
-    if FAULT and FAULT["name"] == "worker start" and "pipeline.worker" in sys.orig_argv:
+    starts = FAULT and FAULT["name"] == "worker start" and "pipeline.worker" in sys.orig_argv
+    if starts and append("seen", ".") == FAULT["nth"]:
         fire("worker start")
