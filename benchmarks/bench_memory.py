@@ -26,11 +26,11 @@ def write_corpus(folder: Path, wanted: int) -> tuple[int, int]:
     size = documents = in_file = files = 0
     out = (folder / f"part-{files:03d}.jsonl").open("w", encoding="utf-8", newline="\n")
     for round_number in count():
-        for i, text in enumerate(originals):
+        for i, original in enumerate(originals):
             if size >= wanted:
                 out.close()
                 return documents, size
-            text = text if round_number == 0 else replaced(text, round_number, i, REPLACED_SHARE)
+            text = replaced(original, round_number, i, REPLACED_SHARE) if round_number else original
             line = json.dumps({"id": f"{round_number}-{i}", "text": text}, ensure_ascii=False)
             out.write(line + "\n")
             n = len(text.encode("utf-8", "surrogatepass"))

@@ -48,7 +48,7 @@ class Crossing:
 def languages_to_cut(
     stage: BalanceLanguages, histograms: Mapping[str, npt.NDArray[np.int64]]
 ) -> dict[str, Crossing]:
-    """The bin in which the budget of each language is met; languages that are kept as they are are left out."""
+    """The bin in which each language's budget is met; languages kept as they are are left out."""
     characters = {group: int(bins.sum()) for group, bins in histograms.items()}
     prose = {g: n for g, n in characters.items() if not g.startswith("code/")}
     code = {g: n for g, n in characters.items() if g.startswith("code/")}

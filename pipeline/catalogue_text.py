@@ -98,11 +98,13 @@ def _stage_text(name: str, cls: Any) -> str:
 
 
 def _keys(cls: Any) -> list[str]:
-    rows = (
+    head = ("key", "default", "acts in", "meaning", "source")
+    rows = [
         (f"`{f.name}`", _default(f), f.metadata["phase"], f.metadata["doc"], f.metadata["source"])
         for f in dataclasses.fields(cls)
-    )
-    return _table(("key", "default", "acts in", "meaning", "source"), rows)
+    ]
+    columns = 5 if any(source for *_, source in rows) else 4
+    return _table(head[:columns], (row[:columns] for row in rows))
 
 
 def _default(f: dataclasses.Field[Any]) -> str:

@@ -76,7 +76,9 @@ def _run(argv: Sequence[str]) -> int:
     parser.add_argument("--output", required=True, metavar="DIR", help="output folder or URL")
     parser.add_argument("--only", metavar="STAGE,...", help="only these stages may edit or reject")
     parser.add_argument("--phase", choices=PHASES, help="run one phase")
-    parser.add_argument("--sample", type=float, metavar="RATE", help="read this share of records, by keyed hash")
+    parser.add_argument(
+        "--sample", type=float, metavar="RATE", help="read this share of records, by keyed hash"
+    )
     parser.add_argument("--strict", action="store_true", help="a quarantined record fails the run")
     _common(parser)
     options, rest = parser.parse_known_args(list(argv))
@@ -138,7 +140,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="STAGE.KEY=VALUE", help="override a recipe key"
     )
     parser.add_argument("--runner", default="DirectRunner", help="a Beam runner; its options pass through")
-    parser.add_argument("--workers", type=int, metavar="N", help="local worker processes (default: one a core)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="local worker processes (default: one a core)"
+    )
 
 
 def _engine_options(

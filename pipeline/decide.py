@@ -153,7 +153,9 @@ def _split(
         yield int(keys[start]), layout.pack({n: c[rows] for n, c in columns.items()})
 
 
-def surviving(work: WorkUnit, store: Store, recipe: Any, key: str, extra: Sequence[str], after: Sequence[str]) -> Any:
+def surviving(
+    work: WorkUnit, store: Store, recipe: Any, key: str, extra: Sequence[str], after: Sequence[str]
+) -> Any:
     """The rows that pass the rules and none of the steps `after` refused: (rows, table of all rows)."""
     base = ["row", "source", "source_path", "locator", "kind", "language", "bad_stage"]
     wanted = dict.fromkeys([*base, *score_names(recipe.row_stages), *extra])
@@ -180,7 +182,8 @@ def _exact(pipeline: beam.Pipeline, steps: _Steps, part: int, parts: int) -> Non
     (
         pipeline
         | AllUnits(steps.store.url)
-        | "entries" >> beam.ParDo(_ExactEntries(*steps.args, part, parts, partitions)).with_output_types(Keyed)
+        | "entries"
+        >> beam.ParDo(_ExactEntries(*steps.args, part, parts, partitions)).with_output_types(Keyed)
         | "by hash" >> beam.GroupByKey()
         | "first of each" >> beam.ParDo(_GroupExact()).with_output_types(Keyed)
         | "by unit" >> beam.GroupByKey()
@@ -293,7 +296,9 @@ class _Candidates(_WriteRemoved):
         columns = dup.BANDS.unpack_all(sorted(grouped[1]))
         a, b = dup.candidate_pairs(columns["hash"], columns["ref"], columns["rank"])
         if len(a):
-            self.store.put(hop_name(self.key, self._hop, grouped[0]), parquet_bytes(pa.table({"a": a, "b": b})))
+            self.store.put(
+                hop_name(self.key, self._hop, grouped[0]), parquet_bytes(pa.table({"a": a, "b": b}))
+            )
 
 
 # Near duplicates, then: signatures join the pairs, pairs become edges, edges are resolved in order.

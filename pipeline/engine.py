@@ -19,6 +19,7 @@ from apache_beam.transforms import environments
 EMBEDDED = ("DirectRunner", "FnApiRunner")
 """Names of the embedded runner: DirectRunner itself may try to download another runner first."""
 
+
 class JobFailed(RuntimeError):
     """A Beam job that did not end well. Exit status 1."""
 

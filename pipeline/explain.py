@@ -59,6 +59,8 @@ def explain(store: Store, doc_id: str, text: bool = False) -> str:
         plan = read_plan(store)
     except FileNotFoundError:
         raise NoTrail(f"{store.url}: holds no run: plan.jsonl is not there") from None
+    except (ValueError, LookupError, TypeError, ImportError, AttributeError) as error:
+        raise NoTrail(f"{store.url}: plan.jsonl cannot be read: {error}") from None
     found = _find(store, plan, doc_id)
     sections = [
         _identity(found.row),
@@ -360,7 +362,7 @@ def _text_of(store: Store, plan: Plan, doc_id: str) -> str | None:
 
 
 def explain_command(argv: Sequence[str]) -> int:
-    """Run `sluice explain OUT DOC_ID [--text]`: 0 printed, 1 no such record, 2 no decided run there."""
+    """Run `sluice explain OUT DOC_ID [--text]`: 0 printed, 1 no such record or a damaged one, 2 no run."""
     parser = argparse.ArgumentParser(
         prog="sluice explain",
         description="Print why a record was kept, refused or quarantined.",
@@ -377,5 +379,10 @@ def explain_command(argv: Sequence[str]) -> int:
         return 2
     except UnknownId as error:
         print(f"sluice: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except (OSError, pa.ArrowException) as error:
+        print(
+            f"sluice: {options.output}: damaged (see sluice verify): {printable(str(error))}", file=sys.stderr
+        )
         return 1
     return 0

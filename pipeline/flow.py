@@ -9,10 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pipeline.annotate import annotate
+from pipeline.compression import local_url
 from pipeline.decide import Corpus, decide, survey
 from pipeline.decisions import audit_work_name
 from pipeline.emit import SUCCESS, account, emit, finish
 from pipeline.engine import Engine
+from pipeline.inputs import InputError
 from pipeline.plan import PLAN, Plan, make_plan, read_plan, write_plan
 from pipeline.progress import Progress
 from pipeline.recipe import Recipe, RecipeError, load_recipe
@@ -60,6 +62,7 @@ def run(
     store = open_store(output)
     if phase in (None, "plan"):
         plan = make_plan(inputs, recipe)
+        _refuse_own_output(plan, output)
     else:
         plan = _planned(store, output)
         if plan.recipe.annotate_digest != recipe.annotate_digest:
@@ -83,10 +86,22 @@ def run(
     return _emit(store, plan, corpus, engine, strict, command)
 
 
+def _refuse_own_output(plan: Plan, output: str) -> None:
+    """An input in the output folder would be read as input, and as a stale file of the output deleted."""
+    top = output.rstrip("/") if "://" in output else local_url(os.path.realpath(output))
+    for unit in plan.units:
+        for segment in unit.segments:
+            if segment.file.url.startswith(f"{top}/"):
+                raise InputError(
+                    f"{segment.file.url} lies in the output folder {output}: "
+                    "name another output, or leave the file out (input.exclude)"
+                )
+
+
 def _same_plan(store: Store, plan: Plan) -> bool:
     try:
         before = read_plan(store)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, ImportError, AttributeError):
+    except (FileNotFoundError, ImportError, AttributeError, LookupError, TypeError, ValueError):
         return False
     return before.digest == plan.digest and before.recipe.to_json() == plan.recipe.to_json()
 
@@ -96,6 +111,8 @@ def _planned(store: Store, output: str) -> Plan:
         return read_plan(store)
     except FileNotFoundError:
         raise RecipeError(f"{output}: no {PLAN} there; run --phase plan first, or a whole run") from None
+    except (ImportError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RecipeError(f"{output}: its {PLAN} cannot be used here: {error!r}") from None
 
 
 def _progress(store: Store, plan: Plan, phase: str) -> AbstractContextManager[Any]:

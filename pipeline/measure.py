@@ -124,7 +124,7 @@ def _joined(chunk: Chunk, pieces: Sequence[Chunk]) -> Chunk:
     columns = pa.concat_tables([_columns(p) for p in pieces], promote_options="default").combine_chunks()
     return replace(
         chunk,
-        documents=pa.concat_tables([p.documents for p in pieces]),
+        documents=pa.concat_tables([p.documents for p in pieces]).combine_chunks(),
         texts=[t for p in pieces for t in p.texts],
         scores=scores,
         columns={n: columns.column(n).combine_chunks() for n in columns.column_names if n != "row"},

@@ -77,10 +77,19 @@ def make_plan(paths: Sequence[str], recipe: Recipe) -> Plan:
     """List the inputs and cut them into units; raises InputError for inputs that cannot be planned."""
     names = dict.fromkeys(paths, recipe.input.source) if recipe.input.source else None
     files = list_inputs(paths, exclude=recipe.input.exclude, source_names=names)
-    units = sorted(_cut(files, recipe.run.unit_bytes), key=lambda u: u.unit_id)
+    units = cut_units(files, recipe.run.unit_bytes)
+    return Plan(recipe, units, plan_digest(recipe, units))
+
+
+def plan_digest(recipe: Recipe, units: Sequence[Unit]) -> str:
+    """sha256 over the annotate digest and the units: names the work and the content that it is done on."""
     body = "\n".join(json.dumps(u.to_json(), sort_keys=True) for u in units)
-    digest = hashlib.sha256(f"{recipe.annotate_digest}\n{body}".encode()).hexdigest()
-    return Plan(recipe, tuple(units), digest)
+    return hashlib.sha256(f"{recipe.annotate_digest}\n{body}".encode()).hexdigest()
+
+
+def cut_units(files: Sequence[InputFile], unit_bytes: int) -> tuple[Unit, ...]:
+    """The units of these files (sorted by source and path), sorted by id."""
+    return tuple(sorted(_cut(files, unit_bytes), key=lambda u: u.unit_id))
 
 
 def _cut(files: Sequence[InputFile], unit_bytes: int) -> Iterator[Unit]:

@@ -166,8 +166,10 @@ class Recipe:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Recipe:
-        """The recipe that `to_json` wrote; its stages are imported by the names in it."""
-        stages = tuple(load_class(s["use"])(**s["settings"]) for s in data["stages"])
+        """The recipe that `to_json` wrote; RecipeError where it names as a stage what is none."""
+        stages = tuple(
+            _class_of(data["origin"], s["name"], s["use"])(**s["settings"]) for s in data["stages"]
+        )
         return Recipe(
             data["name"],
             data["origin"],
@@ -342,8 +344,16 @@ def _in_order(origin: str, stages: list[Any]) -> tuple[Any, ...]:
 
 
 def _stage(origin: str, name: str, use: str, table: Mapping[str, Any]) -> Any:
+    return checked_section(origin, name, _class_of(origin, name, use), table)
+
+
+def _class_of(origin: str, name: str, use: str) -> Any:
+    """The class of a stage; RecipeError where `use` names anything else.
+
+    Recipes and plans come from elsewhere too: what they name is called only if it is a stage of this name.
+    """
     if use == CATALOGUE.get(name):
-        return checked_section(origin, name, stage_class(name), table)
+        return stage_class(name)
     try:
         cls = load_class(use)
     except Exception as error:  # a module of the user's may raise anything
@@ -351,7 +361,7 @@ def _stage(origin: str, name: str, use: str, table: Mapping[str, Any]) -> Any:
     fault = _own_fault(name, cls)
     if fault:
         raise RecipeError(f"{origin}: {name}.use: {use!r} {fault}")
-    return checked_section(origin, name, cls, table)
+    return cls
 
 
 def _own_fault(name: str, cls: Any) -> str | None:

@@ -34,8 +34,8 @@ def verify(store: Store, deep: bool = False, workers: int = 1) -> list[Finding]:
     and the shards must hold exactly the rows that the audit keeps, with the texts that it names. `deep`
     measures and decides again from the input (see `pipeline.verify_deep`), by `workers` processes.
 
-    Work is done unit by unit and shard by shard; what is known of all records at once takes about 130
-    bytes a record. Raises NoRun for a folder that holds no finished run.
+    Memory: the annotations of one unit, one row group of a shard, and about 130 bytes for every record of
+    the run. Raises NoRun for a folder that holds no finished run.
     """
     for name in (SUCCESS, MANIFEST):
         if not store.exists(name):

@@ -18,10 +18,10 @@ from pipeline.emit import emit
 from pipeline.engine import Engine, JobFailed
 from pipeline.findings import Findings, align, compare_columns, shown
 from pipeline.inputs import InputError, InputFile, list_inputs
-from pipeline.plan import PLAN, Plan, _cut, write_plan
+from pipeline.plan import PLAN, Plan, cut_units, plan_digest, write_plan
 from pipeline.receipts import unit_name
 from pipeline.store import Store, digest_object, open_store
-from pipeline.verify_files import audit_name, plan_digest
+from pipeline.verify_files import audit_name
 from pipeline.work import WorkUnit, work_units
 
 AGAIN = "what the input gives when it is measured again"
@@ -103,8 +103,7 @@ def changed_inputs(plan: Plan, found: Findings) -> set[tuple[str, str]]:
             found.add(PLAN, f"the input {file.url} {problem}", f"{file.source}/{file.path}")
             changed.add(key)
     ordered = [file for _, file in sorted(files.items())]
-    units = sorted(_cut(ordered, plan.recipe.run.unit_bytes), key=lambda u: u.unit_id)
-    if tuple(units) != plan.units:
+    if cut_units(ordered, plan.recipe.run.unit_bytes) != plan.units:
         found.add(PLAN, "its input files, cut again, give other units")
     return changed
 

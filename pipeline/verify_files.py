@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from pipeline.decide import survey
 from pipeline.emit import SUCCESS
 from pipeline.findings import Findings, shown
-from pipeline.plan import PLAN, Plan, Unit, read_plan
+from pipeline.manifest import DISTRIBUTION
+from pipeline.plan import PLAN, Plan, Unit, plan_digest, read_plan
 from pipeline.receipts import unit_name
-from pipeline.recipe import Recipe
 from pipeline.store import Store, digest_object, digest_of
 from pipeline.work import WorkUnit
 
@@ -97,12 +97,6 @@ def check_entry(disk: Disk, found: Findings, name: str, entry: Mapping[str, Any]
     return True
 
 
-def plan_digest(recipe: Recipe, units: tuple[Unit, ...]) -> str:
-    """The digest that `pipeline.plan.make_plan` gives a plan of these units."""
-    body = "\n".join(json.dumps(u.to_json(), sort_keys=True) for u in units)
-    return hashlib.sha256(f"{recipe.annotate_digest}\n{body}".encode()).hexdigest()
-
-
 def check_plan(store: Store, manifest: Mapping[str, Any], found: Findings) -> Plan | None:
     """The plan, after comparing recipe, models and digests with the manifest's and computing them again."""
     try:
@@ -122,6 +116,9 @@ def check_plan(store: Store, manifest: Mapping[str, Any], found: Findings) -> Pl
     for key, value in computed.items():
         if manifest.get(key) != json.loads(json.dumps(value)):
             found.add(PLAN, f"{key} is {shown(value)}, but {shown(manifest.get(key))} in {MANIFEST}")
+    code = {"distribution": DISTRIBUTION, "version": metadata.version(DISTRIBUTION)}
+    if found.all and manifest.get("code") != code:
+        found.add(MANIFEST, f"code is {shown(manifest.get('code'))}, this is {code}: use the one that ran")
     if again != plan.digest:
         found.add(PLAN, f"its digest is {plan.digest}, but its recipe and units give {again}")
     if len({u.unit_id for u in plan.units}) != len(plan.units):

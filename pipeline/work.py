@@ -72,9 +72,7 @@ class WorkUnit:
 
     def order(self, table: pa.Table) -> tuple[npt.NDArray[np.uint32], Uint64s]:
         """(file ordinal, locator) of each row: smaller means earlier, and the earlier is kept."""
-        pairs = zip(
-            table.column("source").to_pylist(), table.column("source_path").to_pylist(), strict=True
-        )
+        pairs = zip(table.column("source").to_pylist(), table.column("source_path").to_pylist(), strict=True)
         files = np.array([self.files[p] for p in pairs], dtype=np.uint32)
         return files, table.column("locator").to_numpy().astype(np.uint64)
 

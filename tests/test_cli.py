@@ -367,6 +367,40 @@ def test_inputs_without_a_document_end_well(tmp_path: Path) -> None:
         assert len(rows(out, "audit")) == quarantined
 
 
+def test_an_input_inside_the_output_folder_is_wrong_use(small: Path, tmp_path: Path) -> None:
+    """It would be a stale file of the output, and be deleted."""
+    shutil.copytree(small / "in", tmp_path / "in")
+    run = ("run", small / "small.toml", "--input")
+    ended = sluice(*run, tmp_path / "in", "--output", tmp_path / "in" / "deep")
+    assert ended.status == 2
+    assert "deep/b.jsonl lies in the output folder" in ended.err
+    ended = sluice(*run, tmp_path / "in" / "c.txt", "--output", tmp_path / "in")
+    assert ended.status == 2
+    assert tree(tmp_path / "in") == tree(small / "in")
+    ended = sluice(*run, tmp_path / "in", "--output", tmp_path / "in-out")
+    assert ended.status == 0, ended.err
+
+
+def test_a_plan_that_cannot_be_used_is_wrong_use(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(small / "out", out)
+    plan = (out / "plan.jsonl").read_text()
+    use = "filters.gopher_quality:GopherQuality"
+    for text in (
+        plan.replace(use, "no_such_module:Stage"),
+        plan.replace(use, "os:no_such"),
+        "{}\n",
+        "x\n",
+        "",
+    ):
+        (out / "plan.jsonl").write_text(text)
+        ended = sluice("decide", out)
+        assert (ended.status, ended.out) == (2, "")
+        assert f"{out}: its plan.jsonl cannot be used here" in ended.err
+    run = ("run", small / "small.toml", "--input", small / "in", "--output", out)
+    assert sluice(*run).status == 0, "a whole run makes a new one"
+
+
 def test_a_failed_write_ends_the_run_with_status_one(small: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     ended = sluice(

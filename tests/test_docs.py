@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -28,7 +29,7 @@ from pipeline.catalogue import CATALOGUE, stage_class
 from pipeline.catalogue_text import filled
 from pipeline.explain import explain
 from pipeline.inputs import list_inputs, segments_of
-from pipeline.readers import READ_FLAGS, READ_REASONS, Bad, read_segment
+from pipeline.readers import READ_FLAGS, READ_REASONS, Bad, Read, Skipped, read_segment
 from pipeline.recipe import SECTIONS, load_recipe
 from pipeline.store import open_store
 from schemas.tables import ANNOTATION_BASE, TEXT
@@ -417,16 +418,20 @@ def test_the_records_of_the_real_data_that_cannot_be_read_are_those_on_the_page(
     if not all(f.is_dir() for f in folders):
         pytest.skip(f"{DATA} is not there; SLUICE_DATA names the folder of real texts")
     files = list_inputs([str(f) for f in folders], exclude=["SOURCE.txt", "ldnoobw/*"])
-    bad, records = {}, 0
+    bad, records, flags, no_documents = {}, 0, Counter[str](), 0
     for file in files:
         for segment in segments_of(file, 16 << 20):
             for item in read_segment(segment):
-                records += hasattr(item, "document") or isinstance(item, Bad)
+                records += isinstance(item, (Read, Bad))
+                no_documents += isinstance(item, Skipped)
+                flags.update(f"{file.path} {flag}" for flag in getattr(item, "flags", ()))
                 if isinstance(item, Bad):
                     bad[file.doc_id(item.locator)] = item.reason
     page = read("docs/inputs.md").partition("\n## On real data\n")[2]
     assert bad == dict(re.findall(r"^\| `([^`]+)` \| `(\w+)` \|", page, re.MULTILINE))
     assert f"reads {records:,} records and quarantines {('none', 'one', 'two', 'three')[len(bad)]}" in page
+    assert flags == {"cc_net__sample.warc.txt warc_length": 3}
+    assert f"{no_documents} WARC records hold no document" in page
 
 
 @pytest.mark.slow

@@ -182,6 +182,14 @@ def test_only_audits_that_can_hold_the_record_are_read(
     assert trail(output, rows[KEPT]["doc_id"]) == trail(run.output, rows[KEPT]["doc_id"])
 
 
+def test_a_damaged_audit(run: SmallRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = run.copy(tmp_path)
+    for path in (output / "audit").glob("*"):
+        path.write_bytes(b"PAR1 nothing")
+    assert explain_command([str(output), KEPT]) == 1
+    assert "damaged" in capsys.readouterr().err
+
+
 def test_nothing_that_a_terminal_obeys_is_printed(run: SmallRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert explain_command([str(run.output), "evil\x1b[31m\u202e", "--text"]) == 0
     out = capsys.readouterr().out

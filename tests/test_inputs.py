@@ -416,6 +416,7 @@ def test_segments_of_parquet_are_runs_of_row_groups(sizes: list[int], unit_bytes
     segments = segments_of(file, unit_bytes)
     covered = [g for s in segments for g in range(s.begin, len(sizes) if s.end is None else s.end)]
     assert covered == list(range(len(sizes)))
+    assert all(s.end is None or s.begin < s.end for s in segments)
     if len(segments) > 1:
         held = [sum(sizes[s.begin : s.end]) for s in segments]
         assert all(

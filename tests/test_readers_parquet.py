@@ -205,6 +205,8 @@ def test_a_broken_row_group_costs_its_rest_and_no_more(folder: Path) -> None:
     (hole,) = [i for i in items if isinstance(i, Bad)]
     assert hole.reason == "unreadable_file"
     assert 300 <= hole.locator < 600
+    assert hole.position == 600
+    assert read(file, start=600) == items[items.index(hole) + 1 :]
     assert texts(items) == words[: hole.locator] + words[600:]
 
 

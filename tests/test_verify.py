@@ -32,11 +32,11 @@ from tampering import (
 )
 
 from pipeline import verify_rows
+from pipeline.explain import NoTrail, explain
 from pipeline.findings import MOST, ROWS_NAMED, Findings
-from pipeline.plan import Plan, read_plan, write_plan
+from pipeline.plan import Plan, plan_digest, read_plan, write_plan
 from pipeline.store import open_store
 from pipeline.verify import PRINTED, NoRun, verify_command
-from pipeline.verify_files import plan_digest
 from pipeline.verify_rows import number_columns
 from schemas.tables import AUDIT, SCORE_MAP
 
@@ -336,6 +336,21 @@ def test_a_recipe_that_is_not_the_run_s_is_found(run: SmallRun, tmp_path: Path) 
     manifest["decide_digest"] = read_plan(open_store(str(output))).recipe.decide_digest
     seal(output, manifest)
     assert has(found(output), "audit/", "threshold gopher_quality.min_words is 5.0, but 2.0 in the recipe")
+
+
+def test_a_plan_that_names_no_stage_makes_nothing_run(run: SmallRun, tmp_path: Path) -> None:
+    """A folder comes from anyone: what its plan calls a stage is looked at before it is called."""
+    output = run.copy(tmp_path)
+    head, *units = (output / "plan.jsonl").read_text().splitlines()
+    for use in ("subprocess:run", "subprocess:Popen", "small_run:SmallRun"):
+        data = json.loads(head)
+        settings = {"args": ["touch", str(tmp_path / "ran")]}
+        data["recipe"]["stages"].append({"name": "x", "use": use, "settings": settings})
+        (output / "plan.jsonl").write_text("\n".join([json.dumps(data), *units]) + "\n")
+        assert has(found(output), "plan.jsonl", f"'{use}' must be a frozen dataclass")
+        assert not (tmp_path / "ran").exists()
+        with pytest.raises(NoTrail, match=use):
+            explain(open_store(str(output)), KEPT)
 
 
 DAMAGED = [

@@ -27,11 +27,11 @@ from tampering import (
 
 from pipeline.annotate import text_hash
 from pipeline.findings import Finding, Findings
-from pipeline.plan import Plan, read_plan
+from pipeline.plan import Plan, plan_digest, read_plan
 from pipeline.store import Store, open_store
 from pipeline.verify import verify_command
 from pipeline.verify_deep import changed_inputs, check_again, compare_decided, compare_measured
-from pipeline.verify_files import Disk, check_units, plan_digest
+from pipeline.verify_files import Disk, check_units
 from schemas.tables import ANNOTATION_BASE, CORPUS, TEXT
 
 WORDS = "gopher_quality.words"

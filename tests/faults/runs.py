@@ -40,12 +40,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Material:
-    """What a run reads: a recipe with settings, inputs, and the same inputs named in another way."""
+    """What a run reads: a recipe with settings, inputs, the same inputs named in another way, and settings at
+    which the duplicate steps need several passes and partitions."""
 
     recipe: str
     inputs: tuple[str, ...]
     named_otherwise: tuple[str, ...]
     settings: tuple[str, ...]
+    small_passes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,10 @@ def sample_material(folder: Path) -> Material:
     sizes = ("run.unit_bytes=4096", "run.chunk_bytes=1024", "run.shard_bytes=8192")
     files = sorted(str(p) for p in SAMPLE.iterdir())
     otherwise = (*files[::-1], f"{broken}/*")
-    return Material("sample", (str(SAMPLE), str(broken)), otherwise, (*sizes, ALPHA))
+    return Material(
+        "sample", (str(SAMPLE), str(broken)), otherwise, (*sizes, ALPHA),
+        ("run.pass_bytes=5000", "run.partition_bytes=500"),
+    )  # fmt: skip
 
 
 def real_material(folder: Path) -> Material:
@@ -113,7 +118,10 @@ def real_material(folder: Path) -> Material:
     sizes = ("run.unit_bytes=65536", "run.chunk_bytes=16384", "run.shard_bytes=262144")
     files = [str(p) for p in texts.iterdir()]
     otherwise = (f"{planted}/*.jsonl", *sorted(files, reverse=True), f"{web}/*")
-    return Material("web", (str(web), str(texts), str(planted)), otherwise, (*sizes, ALPHA))
+    return Material(
+        "web", (str(web), str(texts), str(planted)), otherwise, (*sizes, ALPHA),
+        ("run.pass_bytes=40000", "run.partition_bytes=2000"),
+    )  # fmt: skip
 
 
 def _broken() -> list[bytes]:
@@ -209,14 +217,9 @@ def digest_tree(output: Path) -> dict[str, str]:
     return {str(p.relative_to(output)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(files)}
 
 
-def audit(output: Path) -> Any:
-    """All audit rows, in the order of files and rows."""
-    return pq.read_table(output / "audit")
-
-
 def kinds_of_rows(output: Path) -> Counter[str]:
     """How many rows are kept, quarantined, or rejected, those by duplicates and balance counted apart."""
-    rows = audit(output).select(["decision", "stage"]).to_pylist()
+    rows = pq.read_table(output / "audit", columns=["decision", "stage"]).to_pylist()
     apart = ("exact_duplicates", "near_duplicates", "balance_languages")
     return Counter(r["stage"] if r["stage"] in apart else r["decision"] for r in rows)
 
