@@ -208,17 +208,18 @@ def format_of(sample: bytes, whole: bool) -> Format:
 
 def _is_jsonl(sample: bytes, whole: bool) -> bool:
     *lines, last = sample.removeprefix(BYTE_ORDER_MARK).split(b"\n")
-    lines = [line for line in lines if line.strip()][:_SNIFFED_LINES]
-    for line in [*lines, last] if whole else lines:
+    first = [line for line in ([*lines, last] if whole else lines) if line.strip()][:_SNIFFED_LINES]
+    for line in first:
         try:
             value, _ = parse(line.decode("utf-8", "replace").encode())
         except NotJson:
             continue
         if isinstance(value, dict):
             return True
-    # The last line is cut off: by the end of the sample, or by that of a file with a torn only record.
-    cut_off = len(lines) < _SNIFFED_LINES if not whole else not lines
-    return cut_off and _OPEN_OBJECT.match(last) is not None
+    # Else the last line may be cut off: by the end of the sample, or by that of a file torn in its only one.
+    if len(first) >= _SNIFFED_LINES or (whole and first != [last]):
+        return False
+    return _OPEN_OBJECT.match(last) is not None
 
 
 def _is_json(line: bytes) -> bool:

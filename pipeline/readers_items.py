@@ -34,9 +34,10 @@ READ_REASONS: tuple[str, ...] = get_args(ReadReason)
 - `bad_http`: a WARC record that says it holds HTTP and does not.
 """
 
-READ_FLAGS = ("lone_surrogate", "undecodable_bytes", "http_torn", "warc_length")
+READ_FLAGS = ("lone_surrogate", "undecodable_bytes", "truncated", "warc_length")
 """Marks on documents that could be read although something was wrong: a lone surrogate became U+FFFD,
-undecodable bytes became U+FFFD, the HTTP body ends too early, the record's Content-Length is wrong."""
+undecodable bytes became U+FFFD, the HTTP body ends too early or the crawler cut it (WARC-Truncated), the
+WARC record's Content-Length is absent or wrong."""
 
 MAX_RAW_BYTES = 64 << 10
 """How much of an unreadable record is kept for the quarantine."""

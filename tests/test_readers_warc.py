@@ -134,10 +134,18 @@ def test_bodies_are_decoded(folder: Path, fields: list[str], body: bytes, text: 
     ],
 )
 def test_a_torn_body_is_read_and_flagged(folder: Path, fields: list[str], body: bytes) -> None:
-    item = only(read(stored(folder, response(body, *fields), "warc")))
+    item = only(check(stored(folder, response(body, *fields), "warc"), ReadLimits()))
     assert isinstance(item, Read)
     assert item.flags == ("truncated",)
     assert item.document.text.startswith("<html><body>word")
+
+
+def test_a_body_that_the_crawler_cut_is_flagged(folder: Path) -> None:
+    record = warc_record("response", http(PAGE), HTTP, "WARC-Truncated: length")
+    item = only(read(stored(folder, record, "warc")))
+    assert isinstance(item, Read)
+    assert item.flags == ("truncated",)
+    assert json.loads(item.document.metadata)["WARC-Truncated"] == "length"
 
 
 @pytest.mark.parametrize(
