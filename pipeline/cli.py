@@ -31,7 +31,9 @@ class Failed(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=logging.CRITICAL)
+    # Beam logs what a user need not know; our own warnings are shown.
+    logging.basicConfig(level=logging.CRITICAL, format="sluice: %(message)s")
+    logging.getLogger("pipeline").setLevel(logging.WARNING)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         sys.stdout.flush()

@@ -240,15 +240,23 @@ def _rule_line(
         return "-", name, _number(score), f"(no {bound})"
     base = thresholds.get(f"{stage}.base_epochs")
     if base is not None:
-        copies = f"{_number(base)} copies, one more for a hash of at most {_number(limit, score)} ({bound})"
-        mark = "FAIL" if f"{stage}.{rule.reason}" in row["failed"] else "pass"
-        return mark, "keyed hash", _number(score, limit), f"{copies}: {row['epochs']} in all"
+        compared = f"{'above' if score > limit else 'at most'} {_number(limit, score)} ({bound})"
+        if base:
+            compared += f": {_number(base)} copies, one more for a hash up to there, {row['epochs']} in all"
+        failed = f"{stage}.{rule.reason}" in row["failed"]
+        outcome = f"{compared}: {rule.reason}" if failed else compared
+        return "FAIL" if failed else "pass", "keyed hash", _number(score, limit), outcome
+    if bound == "min_selected":
+        chosen = score >= limit
+        outcome = "in `languages`, or the list is empty" if chosen else f"not in `languages`: {rule.reason}"
+        return ("pass", "selected", "yes", outcome) if chosen else ("FAIL", "selected", "no", outcome)
     if rule.fails == "reaches" and math.isnan(score):
-        return "pass", name, "none", f"no earlier document is as like as {_number(limit)} ({bound})"
+        return "pass", name, "none", f"no earlier document is as much like it as {_number(limit)} ({bound})"
     if math.isnan(score):
         return "-", name, _number(score), f"{_BOUND[rule.fails]} {_number(limit)} ({bound})"
     fails = {"below": score < limit, "above": score > limit, "reaches": score >= limit}[rule.fails]
-    compared = f"{_BOUND[rule.fails]} {_number(limit, score)} ({bound})"
+    word = "at least" if fails and rule.fails == "reaches" else _BOUND[rule.fails]
+    compared = f"{word} {_number(limit, score)} ({bound})"
     return ("FAIL", name, _number(score, limit), f"{compared}: {rule.reason}") if fails else (
         "pass", name, _number(score, limit), compared
     )  # fmt: skip

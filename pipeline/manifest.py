@@ -9,11 +9,11 @@ from typing import Any
 from pipeline.decide import Corpus
 from pipeline.plan import PLAN, Plan
 from pipeline.receipts import unit_name
+from pipeline.recipe import DISTRIBUTION
 from pipeline.store import Store, digest_of
 from pipeline.work import work_units
 
 VERSION = 1
-DISTRIBUTION = "sluice-corpus"
 
 
 def manifest_of(

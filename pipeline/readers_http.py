@@ -50,7 +50,8 @@ def parse_fields(head: bytes) -> Fields:
     >>> parse_fields(b"A: 1\\r\\nB: 2\\n  3\\r\\n")
     (('A', '1'), ('B', '2 3'))
     """
-    fields: list[tuple[str, str]] = []
+    names: list[str] = []
+    values: list[list[str]] = []
     for line in head.split(b"\n"):
         try:
             text = line.decode("utf-8")
@@ -58,11 +59,12 @@ def parse_fields(head: bytes) -> Fields:
             text = line.decode("latin-1")
         name, colon, value = text.partition(":")
         if text[:1] in (" ", "\t"):
-            if fields and text.strip():
-                fields[-1] = (fields[-1][0], f"{fields[-1][1]} {text.strip()}")
+            if values and text.strip():
+                values[-1].append(text.strip())
         elif colon:
-            fields.append((name.strip(), value.strip()))
-    return tuple(fields)
+            names.append(name.strip())
+            values.append([value.strip()])
+    return tuple((name, " ".join(parts)) for name, parts in zip(names, values, strict=True))
 
 
 def field(fields: Fields, name: str) -> str | None:
@@ -113,24 +115,23 @@ def _codings(fields: Fields, name: str) -> list[str]:
 
 def _join_chunks(body: bytes) -> tuple[bytes, bool] | None:
     """The body without its chunk framing and whether it is torn; None when it is not chunked."""
-    pieces: list[bytes] = []
-    position = 0
-    while True:
-        size = _CHUNK_SIZE.match(body, position)
-        if size is None:
-            return (b"".join(pieces), True) if position else None
+    joined = bytearray()
+    chunks = position = 0
+    while size := _CHUNK_SIZE.match(body, position):
         count = int(size.group(1), 16)
         if count == 0:
-            return b"".join(pieces), False
-        piece = body[size.end() : size.end() + count]
-        pieces.append(piece)
+            return bytes(joined), False
         position = size.end() + count
-        if position > len(body):
-            return b"".join(pieces), True
+        joined += body[size.end() : position]
+        chunks += 1
+        if position >= len(body):
+            break
         line_end = _LINE_END.match(body, position)
         if line_end is None:
-            return (b"".join(pieces), True) if len(pieces) > 1 or position >= len(body) else None
+            chunks -= 1  # no chunk ends here: the size was wrong, or a line of text
+            break
         position = line_end.end()
+    return (bytes(joined), True) if chunks else None
 
 
 def _decode(coding: str, body: bytes, max_bytes: int) -> tuple[bytes, bool] | None:

@@ -15,12 +15,14 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any
 
 from filters.base import Editor, Measuring, RuleSet, knob
 from pipeline.catalogue import CATALOGUE, SET_STAGES, load_class, stage_class
 from schemas.tables import ANNOTATION_BASE
+
+DISTRIBUTION = "sluice-corpus"
 
 FORMAT = 1
 """Version of the work files; part of the annotate digest."""
@@ -53,10 +55,12 @@ class RunOptions:
     """Sizes of units, chunks and shards, and the seed of every keyed choice."""
 
     unit_bytes: int = knob(16 << 20, phase="annotate", doc="bytes of input in one unit of work")
-    chunk_bytes: int = knob(8 << 20, phase="annotate", doc="bytes of text in one chunk")
+    chunk_bytes: int = knob(8 << 20, phase="annotate", doc="bytes of text and metadata in one chunk")
     max_record_bytes: int = knob(20_000_000, phase="annotate", doc="a longer record is quarantined")
     sample_rate: float = knob(1.0, phase="annotate", doc="share of records read, by keyed hash")
-    shard_bytes: int = knob(256 << 20, doc="bytes of text in one shard, within one chunk's language group")
+    shard_bytes: int = knob(
+        256 << 20, doc="bytes of text in one shard (a chunk stays whole in each language)"
+    )
     row_group_bytes: int = knob(16 << 20, doc="bytes of text in one row group of a shard")
     partition_bytes: int = knob(64 << 20, doc="bytes of one partition of a shuffle")
     pass_bytes: int = knob(96 << 20, doc="bytes shuffled in one pass; more partitions wait for the next")
@@ -135,6 +139,7 @@ class Recipe:
         }
         parts = {
             "format": FORMAT,
+            "code": metadata.version(DISTRIBUTION),
             "stages": stages,
             "models": models,
             "input": _settings(self.input, "annotate"),

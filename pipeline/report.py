@@ -17,10 +17,9 @@ from typing import Any, TypedDict
 from classifiers.registry import model_file
 from pipeline.decisions import KEPT, QUARANTINED, REJECTED, summary_name
 from pipeline.emit import AccountingError
-from pipeline.manifest import DISTRIBUTION
 from pipeline.plan import Plan
 from pipeline.receipts import receipt_folder
-from pipeline.recipe import Recipe
+from pipeline.recipe import DISTRIBUTION, Recipe
 from pipeline.recipe_text import recipe_toml
 from pipeline.report_page import page
 from pipeline.store import Store

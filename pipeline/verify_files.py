@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from pipeline.decide import survey
 from pipeline.emit import SUCCESS
 from pipeline.findings import Findings, shown
-from pipeline.manifest import DISTRIBUTION
 from pipeline.plan import PLAN, Plan, Unit, plan_digest, read_plan
 from pipeline.receipts import unit_name
+from pipeline.recipe import DISTRIBUTION
 from pipeline.store import Store, digest_object, digest_of
 from pipeline.work import WorkUnit
 
