@@ -16,6 +16,8 @@ Fields = tuple[tuple[str, str], ...]
 
 _MAX_HEAD_BYTES = 256 << 10
 _MAX_CONTENT_CODINGS = 5
+# Of a byte each, a body at the limit would take half a minute; servers send some thousand bytes in each.
+_MAX_CHUNKS = 200_000
 _STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)[^\n]*(?:\n|\Z)")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]{0,4096})?\r?\n")
@@ -114,7 +116,10 @@ def _codings(fields: Fields, name: str) -> list[str]:
 
 
 def _join_chunks(body: bytes) -> tuple[bytes, bool] | None:
-    """The body without its chunk framing and whether it is torn; None when it is not chunked."""
+    """The body without its chunk framing and whether it is torn; None when it is not chunked.
+
+    Raises BadHttp for too many chunks.
+    """
     joined = bytearray()
     chunks = position = 0
     while size := _CHUNK_SIZE.match(body, position):
@@ -124,6 +129,8 @@ def _join_chunks(body: bytes) -> tuple[bytes, bool] | None:
         position = size.end() + count
         joined += body[size.end() : position]
         chunks += 1
+        if chunks > _MAX_CHUNKS:
+            raise BadHttp(f"a body of more than {_MAX_CHUNKS:,} chunks")
         if position >= len(body):
             break
         line_end = _LINE_END.match(body, position)

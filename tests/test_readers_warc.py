@@ -159,6 +159,7 @@ def test_a_body_that_the_crawler_cut_is_flagged(folder: Path) -> None:
         (b"<html>no HTTP here", "bad_http"),
         (http(b"\x1f\x8b\x08 broken", "Content-Encoding: gzip"), "bad_http"),
         (http(PAGE, "Content-Encoding: gzip" + ", gzip" * 20), "bad_http"),
+        (http(b"1\r\nx\r\n" * 200_001, "Transfer-Encoding: chunked"), "bad_http"),
         (http(PAGE, "Content-Type: image/png"), "binary"),
         (http(PAGE, "Content-Type: application/pdf"), "binary"),
         (http(bytes(range(256)) * 4), "binary"),
@@ -172,7 +173,7 @@ def test_a_body_that_the_crawler_cut_is_flagged(folder: Path) -> None:
 def test_bodies_that_are_no_text_say_why(folder: Path, block: bytes, reason: str) -> None:
     after = warc_record("conversion", b"goes on")
     data = warc_record("response", block, HTTP, "WARC-Record-ID: <urn:x>") + after
-    items = check(stored(folder, data, "warc"), ReadLimits(1_000_000))
+    items = check(stored(folder, data, "warc"), ReadLimits(1_500_000))
     assert bad(items) == [(0, reason)]
     assert items[0].input_id == "<urn:x>"  # type: ignore[union-attr]
     assert texts(items) == ["goes on"]
