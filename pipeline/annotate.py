@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import xxhash
 from apache_beam import coders
 
+from pipeline.compression import local_path
 from pipeline.engine import Engine
 from pipeline.inputs import Segment
 from pipeline.measure import RAW_BYTES, run_stage
@@ -181,6 +183,7 @@ def _read_from(unit: Unit, recipe: Recipe, index: int, position: dict[str, Any])
         if i < position["segment"]:
             continue
         start = position["at"] if i == position["segment"] else None
+        _refuse_changed(segment)
         for item in read_segment(segment, mapping, limits, start):
             size = _size(item)
             if building.full_with(size):
@@ -189,6 +192,13 @@ def _read_from(unit: Unit, recipe: Recipe, index: int, position: dict[str, Any])
             building.add(segment, item, size)
             at = {"segment": i, "at": item.position}
     yield closed(last=True)
+
+
+def _refuse_changed(segment: Segment) -> None:
+    """A local file whose size is not what was planned would be committed under its old fingerprint."""
+    path = local_path(segment.file.url)
+    if path is not None and os.path.exists(path) and os.path.getsize(path) != segment.file.size:
+        raise RuntimeError(f"{path} changed since it was planned; run the same command again")
 
 
 class _Building:

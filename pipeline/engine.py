@@ -66,7 +66,7 @@ class Engine:
 
 def _cause(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else repr(error)
+    return lines[-1].removeprefix("RuntimeError: ") if lines else repr(error)
 
 
 class _Watch:

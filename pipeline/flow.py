@@ -69,6 +69,8 @@ def run(
             raise RecipeError(
                 f"{output}: planned with other annotate settings; run --phase plan again with this recipe"
             )
+        if inputs and make_plan(inputs, recipe).digest != plan.digest:
+            raise InputError(f"--input: not what {output} was planned for; run --phase plan again")
         plan = Plan(recipe, plan.units, plan.digest)
     if not _same_plan(store, plan):
         store.delete(SUCCESS)
@@ -83,7 +85,7 @@ def run(
         corpus = decide(store, plan, engine)
     if phase == "decide":
         return 0
-    return _emit(store, plan, corpus, engine, strict, command)
+    return _emit(store, output, plan, corpus, engine, strict, command)
 
 
 def _refuse_own_output(plan: Plan, output: str) -> None:
@@ -120,7 +122,13 @@ def _progress(store: Store, plan: Plan, phase: str) -> AbstractContextManager[An
 
 
 def _emit(
-    store: Store, plan: Plan, corpus: Corpus, engine: Engine, strict: bool, command: Sequence[str]
+    store: Store,
+    output: str,
+    plan: Plan,
+    corpus: Corpus,
+    engine: Engine,
+    strict: bool,
+    command: Sequence[str],
 ) -> int:
     with _progress(store, plan, "emit"):
         entries = emit(store, plan, corpus, engine)
@@ -134,7 +142,7 @@ def _emit(
     print(
         f"{accounting['records']} records: {accounting['kept']} kept, {accounting['rejected']} rejected, "
         f"{accounting['quarantined']} quarantined; {sum(e['name'].startswith('corpus/') for e in entries)} "
-        f"shards in {store.url}"
+        f"shards in {output}"
     )
     return 0
 
@@ -171,4 +179,4 @@ def decide_again(
     write_plan(store, again)
     with _progress(store, again, "decide"):
         corpus = decide(store, again, engine)
-    return _emit(store, again, corpus, engine, False, command)
+    return _emit(store, output, again, corpus, engine, False, command)

@@ -126,7 +126,7 @@ def _unit(segments: Sequence[Segment]) -> Unit:
     ordered = sorted(segments, key=lambda s: (s.file.source, s.file.path, s.begin))
     named = "\n".join(f"{s.file.source}\t{s.file.path}\t{s.begin}\t{s.end}" for s in ordered)
     slug = re.sub(r"[^A-Za-z0-9]+", "-", ordered[0].file.source).strip("-").lower()[:24] or "input"
-    return Unit(f"{slug}-{hashlib.sha256(named.encode()).hexdigest()[:12]}", tuple(ordered))
+    return Unit(f"{slug}-{hashlib.sha256(named.encode()).hexdigest()[:16]}", tuple(ordered))
 
 
 def write_plan(store: Store, plan: Plan) -> None:

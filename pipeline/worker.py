@@ -17,11 +17,14 @@ def _end_with(driver: int) -> None:
 
 def main() -> None:
     """Run one Beam SDK worker; the argument is the process id of its driver, which may be dead already."""
-    if "SLUICE_TRACEBACK" not in os.environ:
-        logging.disable(logging.ERROR)  # an exception also goes to the driver, which says it in one line
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    from apache_beam.runners.worker import sdk_worker_main
+    asked = "SLUICE_TRACEBACK" in os.environ
+    logging.disable(logging.WARNING if asked else logging.ERROR)
+    from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 
+    if not asked:
+        # The traceback of a failed bundle is logged, printed and sent to the driver, whose line is enough.
+        sdk_worker.print = lambda *_, **__: None
     sdk_worker_main.main([])
 
 

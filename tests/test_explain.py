@@ -78,7 +78,7 @@ def test_a_document_written_twice(run: SmallRun) -> None:
     text = trail(run.output, TWICE)
     assert "Kept, written 2 times" in text
     assert section(text, "balance_languages")[1].startswith("  pass  keyed hash")
-    assert section(text, "balance_languages")[1].endswith(": 2 in all")
+    assert section(text, "balance_languages")[1].endswith(", 2 in all")
 
 
 def test_a_document_that_rules_refused(run: SmallRun) -> None:
@@ -118,7 +118,8 @@ def test_a_document_that_balance_left_out(run: SmallRun, rows: Mapping[str, Mapp
     text = trail(run.output, DROPPED)
     (line,) = [x for x in section(text, "balance_languages") if x.startswith("  FAIL")]
     assert f"{dict(rows[DROPPED]['scores'])['balance_languages']:.6g}" in line
-    assert line.endswith(": 0 in all")
+    assert line.endswith("(max_sampling_hash): over_budget")
+    assert " above " in line
 
 
 def test_edits_and_flags(run: SmallRun) -> None:

@@ -263,7 +263,7 @@ def test_a_source_without_letters_still_names_its_units() -> None:
     assert unit.unit_id.startswith("input-")
     (unit,) = _cut([file_of("a", 1, "Web Crawl_2024!" * 9)], 10)
     assert unit.unit_id.startswith("web-crawl-2024-web-crawl-")
-    assert len(unit.unit_id) <= 24 + 1 + 12
+    assert len(unit.unit_id) <= 24 + 1 + 16
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:
