@@ -98,6 +98,14 @@ def _places(model: ModelFile) -> list[Path]:
     return places
 
 
+def _is_readable(path: Path) -> bool:
+    """Whether the file is there and may be read; a folder that may not be entered holds nothing."""
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except OSError:
+        return False
+
+
 def find_model(name: str) -> Path:
     """The model's file on this machine, checked against the registry before anything opens it.
 
@@ -107,7 +115,7 @@ def find_model(name: str) -> Path:
     """
     model = model_file(name)
     for path in _places(model):
-        if path.is_file():
+        if _is_readable(path):
             _verify_once(path, model)
             return path
     raise ModelMissing(f"model {name} is not installed; get it with: sluice models fetch {name}")
@@ -232,7 +240,7 @@ class ModelState:
 
 def list_models() -> list[ModelState]:
     """Every known model and where its file lies; files are not read."""
-    found = ((m, next((p for p in _places(m) if p.is_file()), None)) for m in registry().values())
+    found = ((m, next((p for p in _places(m) if _is_readable(p)), None)) for m in registry().values())
     return [ModelState(model, path) for model, path in found]
 
 

@@ -9,10 +9,12 @@ import argparse
 import difflib
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TypeVar
+from typing import Any, TypeVar
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 PHASES = ("plan", "annotate", "decide", "emit")
@@ -46,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(COMMANDS)}"
         return _complain(f"unknown command {arguments[0]!r}{hint}", WRONG_USE)
+    before = _on_sigterm(_stop)
     try:
         return command[0](arguments[1:])
     except WrongUse as error:
@@ -58,6 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command again to go on", FAILED)
+    finally:
+        _on_sigterm(before)
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _on_sigterm(handler: Any) -> Any:
+    """Handle SIGTERM so from now on; returns what did before. Only a main thread may."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, handler)
 
 
 def _complain(message: str, status: int) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import grpc
@@ -39,15 +41,18 @@ class Engine:
 
     def run(self, build: Callable[[beam.Pipeline], object]) -> None:
         """Build a pipeline and run it to its end; raises JobFailed with the first cause."""
+        watch = _Watch()
         try:
             pipeline = self._embedded() if self.embedded else self._remote()
             build(pipeline)
-            with _Watch():
+            with watch:
                 result = pipeline.run()
                 state = result.wait_until_finish()
         except JobFailed:
             raise
         except Exception as error:
+            if watch.interrupted:
+                raise KeyboardInterrupt from None
             raise JobFailed(_cause(error)) from error
         if state != beam.runners.runner.PipelineState.DONE:
             raise JobFailed(f"the job ended in state {state}")
@@ -74,21 +79,38 @@ class _Watch:
 
     The runner waits for each worker in a thread of its own, which raises when the exit status is not 0. Its
     threads that read from a dead worker raise too, a moment before or after: what they say adds nothing.
+    An interrupt ends the workers first, for which the runner would wait as well.
     """
 
     def __init__(self) -> None:
-        self._before = threading.excepthook
+        self.interrupted = False
+        self._excepthook = threading.excepthook
+        self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> None:
         threading.excepthook = self._on_error
+        if threading.current_thread() is threading.main_thread():
+            stops = (signal.SIGINT, signal.SIGTERM)
+            self._handlers = {s: signal.signal(s, self._on_interrupt) for s in stops}
 
     def __exit__(self, *_: object) -> None:
-        threading.excepthook = self._before
+        if not self.interrupted:
+            threading.excepthook = self._excepthook
+        for stop, handler in self._handlers.items():
+            signal.signal(stop, handler)
+
+    def _on_interrupt(self, *_: object) -> None:
+        self.interrupted = True
+        threading.excepthook = lambda _: None  # threads that lose their worker have nothing to add
+        _kill_children()
+        raise KeyboardInterrupt
 
     def _on_error(self, args: threading.ExceptHookArgs) -> None:
         if args.thread is None or args.thread.name != "run_worker":
             if not isinstance(args.exc_value, grpc.RpcError):
-                self._before(args)
+                self._excepthook(args)
+            return
+        if self.interrupted:
             return
         print(
             f"\nsluice: the run failed: {str(args.exc_value).lower()}; what is committed stays: "
@@ -96,9 +118,13 @@ class _Watch:
             file=sys.stderr,
             flush=True,
         )
-        for child in psutil.Process().children(recursive=True):
-            try:
-                child.kill()
-            except psutil.NoSuchProcess:
-                continue
+        _kill_children()
         os._exit(1)
+
+
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue

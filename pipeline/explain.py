@@ -236,6 +236,8 @@ def _rule_line(
     """(mark, what was measured, its value, what it was compared with)."""
     score, limit = scores.get(rule.score, math.nan), thresholds.get(rule.threshold, math.nan)
     name, bound = _detail(stage, rule.score), _detail(stage, rule.threshold)
+    if bound == "min_selected" and math.isnan(limit):
+        return "pass", "selected", "yes", "every language is: `languages` is empty"
     if math.isnan(limit):
         return "-", name, _number(score), f"(no {bound})"
     base = thresholds.get(f"{stage}.base_epochs")
@@ -248,14 +250,14 @@ def _rule_line(
         return "FAIL" if failed else "pass", "keyed hash", _number(score, limit), outcome
     if bound == "min_selected":
         chosen = score >= limit
-        outcome = "in `languages`, or the list is empty" if chosen else f"not in `languages`: {rule.reason}"
+        outcome = "in `languages`" if chosen else f"not in `languages`: {rule.reason}"
         return ("pass", "selected", "yes", outcome) if chosen else ("FAIL", "selected", "no", outcome)
     if rule.fails == "reaches" and math.isnan(score):
         return "pass", name, "none", f"no earlier document is as much like it as {_number(limit)} ({bound})"
     if math.isnan(score):
         return "-", name, _number(score), f"{_BOUND[rule.fails]} {_number(limit)} ({bound})"
     fails = {"below": score < limit, "above": score > limit, "reaches": score >= limit}[rule.fails]
-    word = "at least" if fails and rule.fails == "reaches" else _BOUND[rule.fails]
+    word = "reaches" if fails and rule.fails == "reaches" else _BOUND[rule.fails]
     compared = f"{word} {_number(limit, score)} ({bound})"
     return ("FAIL", name, _number(score, limit), f"{compared}: {rule.reason}") if fails else (
         "pass", name, _number(score, limit), compared

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -19,7 +21,7 @@ from pipeline.plan import PLAN, Plan, make_plan, read_plan, write_plan
 from pipeline.progress import Progress
 from pipeline.recipe import Recipe, RecipeError, load_recipe
 from pipeline.redecide import changed, print_changes
-from pipeline.report import write_report
+from pipeline.report import JSON_NAME, write_report
 from pipeline.store import Store, open_store
 
 BYTES_PER_WORKER = 8 << 20
@@ -59,6 +61,7 @@ def run(
     command: Sequence[str] = (),
 ) -> int:
     """Run all phases, or one; a phase alone reads the plan that `plan` wrote. Returns the exit status."""
+    _refuse_output(output, inputs)
     store = open_store(output)
     if phase in (None, "plan"):
         plan = make_plan(inputs, recipe)
@@ -86,6 +89,21 @@ def run(
     if phase == "decide":
         return 0
     return _emit(store, output, plan, corpus, engine, strict, command)
+
+
+def _refuse_output(output: str, inputs: Sequence[str]) -> None:
+    """An output folder that cannot be written, or that lies in an input folder and would be read as input."""
+    if "://" in output:
+        return
+    real = os.path.realpath(output)
+    for path in inputs:
+        if os.path.isdir(path) and f"{real}/".startswith(f"{os.path.realpath(path)}/"):
+            raise InputError(f"--output {output} lies in the input folder {path}: name one outside of it")
+    try:
+        os.makedirs(real, exist_ok=True)
+        tempfile.TemporaryFile(dir=real).close()
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot be written: {error.strerror or error}") from None
 
 
 def _refuse_own_output(plan: Plan, output: str) -> None:
@@ -136,15 +154,28 @@ def _emit(
     report_files = write_report(store, plan, corpus.key, accounting, list(command))
     if strict and accounting["quarantined"]:
         raise RunFailed(
-            f"--strict: {accounting['quarantined']} records are quarantined; see quarantine/ in the output"
+            f"--strict: {accounting['quarantined']} records are quarantined: {_quarantine_reasons(store)}; "
+            "see quarantine/ in the output"
         )
     finish(store, plan, corpus, entries, accounting, report_files)
+    shards = sum(e["name"].startswith("corpus/") for e in entries)
     print(
         f"{accounting['records']} records: {accounting['kept']} kept, {accounting['rejected']} rejected, "
-        f"{accounting['quarantined']} quarantined; {sum(e['name'].startswith('corpus/') for e in entries)} "
-        f"shards in {output}"
+        f"{accounting['quarantined']} quarantined; {shards} shard{'' if shards == 1 else 's'} in {output}"
     )
+    if accounting["quarantined"]:
+        print(f"quarantined: {_quarantine_reasons(store)}; see quarantine/")
+    if accounting["quarantined"] and not accounting["kept"] + accounting["rejected"]:
+        print("nothing could be read: does input.text name the field that holds the text?")
     return 0
+
+
+def _quarantine_reasons(store: Store) -> str:
+    """The reasons of quarantined records with their numbers, most first, from the report."""
+    told = json.loads(store.get(JSON_NAME))["quarantined"]
+    counts = [(row["reason"], row["documents"]) for row in told if row["documents"]]
+    words = ", ".join(f"{n} {reason}" for reason, n in sorted(counts, key=lambda c: (-c[1], c[0])))
+    return words
 
 
 def decide_again(

@@ -35,6 +35,10 @@ class RecipeError(ValueError):
     """A recipe that cannot be run: names the file, the key and the nearest match. Exit status 2."""
 
 
+class StageNotImportable(RecipeError):
+    """A stage of the user's own whose module is not installed or not on the path here."""
+
+
 @dataclass(frozen=True)
 class InputOptions:
     """Where a record's fields are found; empty means the field's usual names, whatever their case."""
@@ -362,7 +366,8 @@ def _class_of(origin: str, name: str, use: str) -> Any:
     try:
         cls = load_class(use)
     except Exception as error:  # a module of the user's may raise anything
-        raise RecipeError(f"{origin}: {name}.use: {use!r} cannot be imported: {error}") from None
+        kind = StageNotImportable if isinstance(error, ModuleNotFoundError) else RecipeError
+        raise kind(f"{origin}: {name}.use: {use!r} cannot be imported: {error}") from None
     fault = _own_fault(name, cls)
     if fault:
         raise RecipeError(f"{origin}: {name}.use: {use!r} {fault}")

@@ -9,7 +9,8 @@ from typing import Any
 
 from pipeline.emit import SUCCESS
 from pipeline.findings import Finding, Findings, printable
-from pipeline.plan import Plan
+from pipeline.plan import Plan, read_plan
+from pipeline.recipe import StageNotImportable
 from pipeline.store import Store, open_store
 from pipeline.verify_corpus import check_accounting, check_balance, check_duplicates, check_shards
 from pipeline.verify_files import MANIFEST, Disk, audit_name, check_manifest, check_plan, check_units
@@ -75,6 +76,16 @@ def _check_records(
     check_accounting(ledger, works, first_copies, manifest.get("accounting", {}), MANIFEST, found)
 
 
+def _refuse_unknown_stages(store: Store) -> None:
+    """A run with a stage whose module is not here cannot be checked: that is no finding."""
+    try:
+        read_plan(store)
+    except StageNotImportable as error:
+        raise NoRun(f"{store.url} cannot be checked here: {error}") from None
+    except Exception:  # whatever else is wrong with the plan is found below
+        return
+
+
 def verify_command(argv: Sequence[str]) -> int:
     """Run `sluice verify OUT [--deep]`: 0 all holds, 1 something is wrong, 2 no finished run there."""
     parser = argparse.ArgumentParser(
@@ -93,6 +104,7 @@ def verify_command(argv: Sequence[str]) -> int:
     if options.workers < 1:
         parser.error(f"--workers {options.workers}: expected at least 1")
     try:
+        _refuse_unknown_stages(open_store(options.output))
         findings = verify(open_store(options.output), options.deep, options.workers)
     except NoRun as error:
         print(f"sluice: {printable(str(error))}", file=sys.stderr)
@@ -102,7 +114,8 @@ def verify_command(argv: Sequence[str]) -> int:
     if len(findings) > PRINTED:
         print(f"and {len(findings) - PRINTED} more findings")
     if findings:
-        print(f"{options.output}: {len(findings)} findings: the folder is not what the run wrote")
+        words = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+        print(f"{options.output}: {words}: the folder is not what the run wrote")
         return 1
     how = "measured and decided again from the input" if options.deep else "checked"
     print(f"{options.output}: files, decisions, shards and accounting {how}: all hold")

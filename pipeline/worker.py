@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -17,6 +18,9 @@ def _end_with(driver: int) -> None:
 
 def main() -> None:
     """Run one Beam SDK worker; the argument is the process id of its driver, which may be dead already."""
+    # A terminal sends Ctrl-C, and a scheduler its SIGTERM, to the whole group: the driver ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     asked = "SLUICE_TRACEBACK" in os.environ
     logging.disable(logging.WARNING if asked else logging.ERROR)

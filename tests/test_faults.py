@@ -1,5 +1,4 @@
-"""Runs that are killed or find the disk full: the same command goes on, from what is committed, to the same
-bytes."""
+"""Runs that are killed, stopped or find the disk full: the same command goes on to the same bytes."""
 
 from __future__ import annotations
 
@@ -57,10 +56,10 @@ def _by_victim(
 def _seeded() -> list[Case]:
     """Eight points anywhere in the run, by a share of all its commits."""
     draw = random.Random(20)
-    actions = ["kill group", "kill driver", "kill self"]
+    actions = ["kill group", "kill driver", "kill group", "kill self"]
     shares = [draw.random() for _ in range(8)]
     return [
-        Case(f"seeded-{i}", Fault(f"share {share:.4f}", actions[i % 3]), workers=1 if i % 3 == 0 else 2)
+        Case(f"seeded-{i}", Fault(f"share {share:.4f}", actions[i % 4]), workers=1 + i % 2)
         for i, share in enumerate(shares)
     ]
 
@@ -78,7 +77,7 @@ SLOW = [
     Case("before-a-step-is-marked", Fault(r"/near\.done$", DRIVER), stand="annotated"),
     Case("after-a-step-is-marked", Fault(r"/near\.done$", DRIVER, moment="after"), stand="annotated"),
     *_by_victim("between-shards", "decided", "^corpus/", 2, "after"),
-    *_by_victim("between-audit-and-its-receipt", "decided", r"^emit/\w+\.json$", 20),
+    Case("between-audit-and-its-receipt", Fault(r"^emit/\w+\.json$", "kill self", 20), workers=2, stand="decided"),
     Case("before-the-manifest", Fault(r"^manifest\.json$", DRIVER), stand="decided"),
     Case("before-the-success-mark", Fault("^_SUCCESS$", DRIVER), stand="decided"),
     Case(
@@ -90,6 +89,12 @@ SLOW = [
     Case("driver-when-workers-start", Fault("worker start", DRIVER), material="sample", workers=2),
     *_seeded(),
 ]  # fmt: skip
+STOPPED = [
+    Case("interrupt", Fault("^text/", "interrupt driver", 60), material="sample"),
+    Case("interrupt-with-workers", Fault("^text/", "interrupt driver", 60), material="sample", workers=2),
+    Case("interrupt-of-all", Fault("^text/", "interrupt group", 60), material="sample", workers=2),
+    Case("terminate-with-workers", Fault("^text/", "terminate driver", 60), material="sample", workers=2),
+]
 FULL_DISK = [
     Case("in-annotate", Fault("^annotations/", "no space", 50), material="sample"),
     Case("in-a-worker", Fault("^annotations/", "no space", 50), material="sample", workers=2),
@@ -196,6 +201,16 @@ def test_a_killed_run_goes_on(case: Case, outcomes: Mapping[Case, Future[Outcome
         again = {index for u, index in outcome.resumed.measured if u == unit}
         assert done == set(range(case.fault.nth - 1))
         assert min(again) == case.fault.nth - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", _ids(STOPPED))
+def test_a_stopped_run_says_how_to_go_on(case: Case, outcomes: Mapping[Case, Future[Outcome]]) -> None:
+    outcome = outcomes[case].result()
+    _went_on(outcome)
+    assert outcome.hurt.status == FAILED
+    assert outcome.hurt.seconds_after_fault < DEATH_LIMIT_SECONDS
+    assert outcome.hurt.complaints == ["sluice: interrupted; run the same command again to go on"]
 
 
 @pytest.mark.slow

@@ -38,17 +38,14 @@ def _cases(material: str) -> list[Case]:
         Case(material, "inputs-in-another-order", otherwise=True),
         Case(material, "another-hash-seed", environment=(("PYTHONHASHSEED", "4242"),)),
         Case(material, DOUBLED_AT_ONCE, environment=(("FAULT_DOUBLE", "1"),)),
-        Case(material, MANY_PASSES, small_passes=True),
     ]
 
 
 SLOW = pytest.mark.slow
+SLOW_CASES = [*_cases("real"), Case("real", MANY_PASSES, small_passes=True)]
 CASES = [
-    *(
-        pytest.param(c, id=f"{c.material}-{c.way}", marks=SLOW if c.way == MANY_PASSES else ())
-        for c in _cases("sample")
-    ),
-    *(pytest.param(c, id=f"{c.material}-{c.way}", marks=SLOW) for c in _cases("real")),
+    *(pytest.param(c, id=f"{c.material}-{c.way}") for c in _cases("sample")),
+    *(pytest.param(c, id=f"{c.material}-{c.way}", marks=SLOW) for c in SLOW_CASES),
 ]
 
 

@@ -7,7 +7,8 @@ It acts on the product from outside, by environment variables that `runs.py` set
   (the fault: time, driver or worker, name).
 - `FAULT`: JSON of one fault: `name`, a regular expression of objects' names (or `worker start`); `nth`, which
   of the matching commits of all processes; `moment`, `before` the object gets its name (its bytes are on disk
-  under another) or `after`; `action`, `kill group`, `kill driver`, `kill self` or `no space`.
+  under another) or `after`; `action`, a signal (`kill`, `interrupt`, `terminate`) and its victim (`group`,
+  `driver`, `self`), or `no space`.
 - `FAULT_DOUBLE`: every element of a DoFn that writes is processed in two threads at once.
 """
 
@@ -34,6 +35,7 @@ FAULT = json.loads(os.environ.get("FAULT", "null"))
 DRIVER = int(os.environ.setdefault("FAULT_DRIVER", str(os.getpid())))
 """The first process to come here is the driver; its workers inherit the variable."""
 
+SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "terminate": signal.SIGTERM}
 WRITING = {
     "pipeline.annotate": ("_CommitChunk", "_CommitUnit"),
     "pipeline.decide": ("_WriteRemoved", "_Candidates", "_Histogram", "_ExactCut"),
@@ -57,11 +59,13 @@ def fire(name: str) -> None:
     """Do what the fault says."""
     who = "driver" if os.getpid() == DRIVER else "worker"
     append("fired", f"{time.time()} {who} {name}\n")
-    if FAULT["action"] == "no space":
+    how, victim = FAULT["action"].split()
+    if how == "no":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if FAULT["action"] == "kill group":
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-    os.kill(DRIVER if FAULT["action"] == "kill driver" else os.getpid(), signal.SIGKILL)
+    if victim == "group":
+        os.killpg(os.getpgrp(), SIGNALS[how])
+    else:
+        os.kill(DRIVER if victim == "driver" else os.getpid(), SIGNALS[how])
 
 
 plain_replace = os.replace
