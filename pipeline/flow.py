@@ -61,7 +61,7 @@ def run(
     command: Sequence[str] = (),
 ) -> int:
     """Run all phases, or one; a phase alone reads the plan that `plan` wrote. Returns the exit status."""
-    _refuse_output(output, inputs)
+    _refuse_inside(output, inputs)
     store = open_store(output)
     if phase in (None, "plan"):
         plan = make_plan(inputs, recipe)
@@ -75,6 +75,7 @@ def run(
         if inputs and make_plan(inputs, recipe).digest != plan.digest:
             raise InputError(f"--input: not what {output} was planned for; run --phase plan again")
         plan = Plan(recipe, plan.units, plan.digest)
+    _refuse_unwritable(output)
     if not _same_plan(store, plan):
         store.delete(SUCCESS)
         write_plan(store, plan)
@@ -91,17 +92,23 @@ def run(
     return _emit(store, output, plan, corpus, engine, strict, command)
 
 
-def _refuse_output(output: str, inputs: Sequence[str]) -> None:
-    """An output folder that cannot be written, or that lies in an input folder and would be read as input."""
+def _refuse_inside(output: str, inputs: Sequence[str]) -> None:
+    """An output folder that lies in an input folder would be read as input by the next run."""
     if "://" in output:
         return
     real = os.path.realpath(output)
     for path in inputs:
         if os.path.isdir(path) and f"{real}/".startswith(f"{os.path.realpath(path)}/"):
             raise InputError(f"--output {output} lies in the input folder {path}: name one outside of it")
+
+
+def _refuse_unwritable(output: str) -> None:
+    """An output folder that cannot be written is wrong use, known before anything is measured."""
+    if "://" in output:
+        return
     try:
-        os.makedirs(real, exist_ok=True)
-        tempfile.TemporaryFile(dir=real).close()
+        os.makedirs(output, exist_ok=True)
+        tempfile.TemporaryFile(dir=output).close()
     except OSError as error:
         raise InputError(f"--output {output}: cannot be written: {error.strerror or error}") from None
 

@@ -197,7 +197,8 @@ def test_a_run_accounts_for_every_record(small: Path) -> None:
         "keeper_dropped": 0,
     }
     assert (small / "printed").read_text() == (
-        f"46 records: 34 kept, 10 rejected, 2 quarantined; 1 shards in {out}\n"
+        f"46 records: 34 kept, 10 rejected, 2 quarantined; 1 shard in {out}\n"
+        "quarantined: 1 no_text, 1 not_json; see quarantine/\n"
     )
     assert (out / "_SUCCESS").exists()
     audit = {r["doc_id"]: r for r in rows(out, "audit")}
@@ -301,7 +302,7 @@ def test_strict_fails_where_a_record_is_quarantined(small: Path, tmp_path: Path)
     shutil.copytree(small / "out", out)
     ended = sluice("run", small / "small.toml", "--input", small / "in", "--output", out, "--strict")
     assert (ended.status, ended.out) == (1, "")
-    assert "--strict: 2 records are quarantined; see quarantine/" in ended.err
+    assert "--strict: 2 records are quarantined: 1 no_text, 1 not_json; see quarantine/" in ended.err
     assert not (out / "_SUCCESS").exists()
     assert sluice("run", small / "small.toml", "--input", small / "in", "--output", out).status == 0
     assert (out / "_SUCCESS").exists()
@@ -373,6 +374,9 @@ def test_an_input_inside_the_output_folder_is_wrong_use(small: Path, tmp_path: P
     run = ("run", small / "small.toml", "--input")
     ended = sluice(*run, tmp_path / "in", "--output", tmp_path / "in" / "deep")
     assert ended.status == 2
+    assert "lies in the input folder" in ended.err
+    ended = sluice(*run, tmp_path / "in" / "deep" / "b.jsonl", "--output", tmp_path / "in" / "deep")
+    assert ended.status == 2
     assert "deep/b.jsonl lies in the output folder" in ended.err
     ended = sluice(*run, tmp_path / "in" / "c.txt", "--output", tmp_path / "in")
     assert ended.status == 2
@@ -402,13 +406,19 @@ def test_a_plan_that_cannot_be_used_is_wrong_use(small: Path, tmp_path: Path) ->
 
 
 def test_a_failed_write_ends_the_run_with_status_one(small: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    ended = sluice(
-        "run", small / "small.toml", "--input", small / "in", "--output", tmp_path / "file" / "out"
-    )
+    (tmp_path / "text").write_text("in the way of the folder of texts")
+    ended = sluice("run", small / "small.toml", "--input", small / "in", "--output", tmp_path)
     assert (ended.status, ended.out) == (1, "")
     assert "the run failed" in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_an_output_that_cannot_be_written_is_wrong_use(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for output in (tmp_path / "file", tmp_path / "file" / "out"):
+        ended = sluice("run", small / "small.toml", "--input", small / "in", "--output", output)
+        assert (ended.status, ended.out) == (2, "")
+        assert f"--output {output}: cannot be written: " in ended.err
 
 
 OWN = """
