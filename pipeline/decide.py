@@ -19,7 +19,7 @@ from pipeline.decisions import Decisions, partitions_of
 from pipeline.engine import Engine
 from pipeline.plan import Plan
 from pipeline.rules import judge_rows, score_names
-from pipeline.store import Store, open_store, parquet_bytes
+from pipeline.store import Store, open_store, parquet_bytes, read_parquet
 from pipeline.work import (
     AllUnits,
     UnitDoFn,
@@ -71,9 +71,11 @@ def decide(store: Store, plan: Plan, engine: Engine) -> Corpus:
     steps = _Steps(store, plan, engine, corpus)
     recipe = plan.recipe
     if recipe.judges("exact_duplicates"):
-        steps.run_passes("exact", EXACT_ENTRY_BYTES, _exact)
+        steps.run_passes("exact", corpus.documents * EXACT_ENTRY_BYTES, _exact)
     if recipe.judges("near_duplicates") and recipe.by_name["near_duplicates"].min_jaccard is not None:
-        steps.run_passes("pairs", BAND_ENTRY_BYTES * recipe.by_name["near_duplicates"].bands, _pairs)
+        bands = recipe.by_name["near_duplicates"].bands
+        steps.run_passes("pairs", corpus.documents * BAND_ENTRY_BYTES * bands, _pairs)
+        steps.run_passes("edges", _pair_rows(steps) * PAIR_BYTES, _edges)
         steps.run("near", lambda p: _near(p, steps))
     if recipe.judges("balance_languages"):
         _balance(steps)
@@ -98,7 +100,7 @@ class _Steps:
             self.store.put(self.done_name(step), b"")
 
     def run_passes(
-        self, hop: str, entry_bytes: int, build: Callable[[beam.Pipeline, _Steps, int, int], object]
+        self, hop: str, shuffled_bytes: int, build: Callable[[beam.Pipeline, _Steps, int, int], object]
     ) -> None:
         """Run a shuffle in passes unless all are done: the embedded runner holds a whole pass in memory.
 
@@ -107,8 +109,7 @@ class _Steps:
         """
         if self.store.exists(self.done_name(hop)):
             return
-        whole = self.corpus.documents * entry_bytes
-        parts = _power_of_two(whole / self.plan.recipe.run.pass_bytes) if self.engine.embedded else 1
+        parts = _power_of_two(shuffled_bytes / self.plan.recipe.run.pass_bytes) if self.engine.embedded else 1
         for part in range(parts):
             self.run(pass_name(hop, part, parts), lambda p, part=part: build(p, self, part, parts))  # type: ignore[misc]
         self.store.put(self.done_name(hop), str(parts).encode())
@@ -230,12 +231,20 @@ def _removed_by_unit(
     return _split(ordinals_of(removed), dup.REMOVED, columns)
 
 
-class _WriteRemoved(UnitDoFn):
-    """Writes the rows of a unit that a duplicate step refuses, each with its keeper and the similarity."""
+class _WriteHop(UnitDoFn):
+    """Base of DoFns that write what a step found, a file a key."""
 
     def __init__(self, url: str, recipe: str, key: str, hop: str) -> None:
         super().__init__(url, recipe, key)
         self._hop = hop
+
+    def put(self, key: int, table: pa.Table) -> None:
+        """Write the step's table for this key."""
+        self.store.put(hop_name(self.key, self._hop, key), parquet_bytes(table))
+
+
+class _WriteRemoved(_WriteHop):
+    """Writes the rows of a unit that a duplicate step refuses, each with its keeper and the similarity."""
 
     def process(self, grouped: tuple[int, Iterable[bytes]]) -> None:
         columns = dup.REMOVED.unpack_all(grouped[1])
@@ -243,7 +252,7 @@ class _WriteRemoved(UnitDoFn):
         rows = rows_of(columns["removed"][order])
         kept = {n: columns[n][order] for n in ("keeper", "similarity")}
         table = pa.table({"row": rows, **kept})
-        self.store.put(hop_name(self.key, self._hop, grouped[0]), parquet_bytes(table))
+        self.put(grouped[0], table)
 
 
 # Near duplicates, first: candidate pairs from the bands of survivors.
@@ -289,35 +298,42 @@ def _signatures(table: pa.Table, rows: Any, stage: Any) -> tuple[npt.NDArray[np.
     return signatures, rows[have]
 
 
-class _Candidates(_WriteRemoved):
+class _Candidates(_WriteHop):
     """Writes the candidate pairs of one partition of bands."""
 
     def process(self, grouped: tuple[int, Iterable[bytes]]) -> None:
         columns = dup.BANDS.unpack_all(sorted(grouped[1]))
         a, b = dup.candidate_pairs(columns["hash"], columns["ref"], columns["rank"])
         if len(a):
-            self.store.put(
-                hop_name(self.key, self._hop, grouped[0]), parquet_bytes(pa.table({"a": a, "b": b}))
-            )
+            self.put(grouped[0], pa.table({"a": a, "b": b}))
 
 
-# Near duplicates, then: signatures join the pairs, pairs become edges, edges are resolved in order.
+# Near duplicates, then: signatures join the pairs, and the pairs that are alike become edges.
 
 PAIR_BYTES = 1 << 10
-"""Bytes that one pair and its two signatures take in the second hop."""
+"""Bytes that one pair and its two signatures take at most."""
 
 
-def _near(pipeline: beam.Pipeline, steps: _Steps) -> None:
-    url, _, key = steps.args
-    passes = pass_names(steps.store, key, "pairs")
-    names = [n for name in passes for n in steps.store.list(f"decide/{key}/{name}")]
-    pairs = sum(_rows(steps.store, n) for n in names)
-    partitions = _power_of_two(pairs * PAIR_BYTES / steps.plan.recipe.run.partition_bytes)
+def _files_of(steps: _Steps, hop: str) -> list[str]:
+    """What the passes of a step wrote."""
+    key = steps.corpus.key
+    return [n for name in pass_names(steps.store, key, hop) for n in steps.store.list(f"decide/{key}/{name}")]
+
+
+def _pair_rows(steps: _Steps) -> int:
+    """Candidate pairs, each counted in every band in which it was found."""
+    return sum(_rows(steps.store, n) for n in _files_of(steps, "pairs"))
+
+
+def _edges(pipeline: beam.Pipeline, steps: _Steps, part: int, parts: int) -> None:
+    url = steps.store.url
+    whole = _pair_rows(steps) * PAIR_BYTES
+    partitions = max(parts, _power_of_two(whole / steps.plan.recipe.run.partition_bytes))
     read = (
         pipeline
-        | "pair files" >> beam.Create(names)
+        | "pair files" >> beam.Create(_files_of(steps, "pairs"))
         | "spread pairs" >> beam.Reshuffle()
-        | "pairs" >> beam.ParDo(_ReadPairs(url, partitions)).with_outputs("wanted", main="pairs")
+        | "pairs" >> beam.ParDo(_ReadPairs(url, part, parts, partitions)).with_outputs("wanted", main="pairs")
     )
     wanted = read.wanted | "wanted" >> beam.Map(lambda kv: kv).with_output_types(Keyed)
     units = pipeline | AllUnits(url) | "keyed" >> beam.Map(_by_ordinal).with_output_types(Keyed)
@@ -332,7 +348,16 @@ def _near(pipeline: beam.Pipeline, steps: _Steps) -> None:
             "signatures": signatures,
         }
         | "join" >> beam.CoGroupByKey()
-        | "verify" >> beam.ParDo(_Verify(*steps.args)).with_output_types(Keyed)
+        | "verify" >> beam.ParDo(_Verify(*steps.args, pass_name("edges", part, parts)))
+    )
+
+
+def _near(pipeline: beam.Pipeline, steps: _Steps) -> None:
+    (
+        pipeline
+        | "edge files" >> beam.Create(_files_of(steps, "edges"))
+        | "spread edges" >> beam.Reshuffle()
+        | "edges" >> beam.ParDo(_ReadEdges(steps.store.url)).with_output_types(Keyed)
         | "all edges" >> beam.GroupByKey()
         | "resolve" >> beam.ParDo(_Resolve()).with_output_types(Keyed)
         | "by unit" >> beam.GroupByKey()
@@ -350,16 +375,17 @@ def _rows(store: Store, name: str) -> int:
 
 
 class _ReadPairs(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, url: str, partitions: int) -> None:
-        self._url, self._partitions = url, partitions
+    def __init__(self, url: str, part: int, parts: int, partitions: int) -> None:
+        self._url, self._part, self._parts, self._partitions = url, part, parts, partitions
 
     def process(self, name: str) -> Iterable[Any]:
-        with open_store(self._url).open(name) as file:
-            table = pa.parquet.read_table(file)
+        table = read_parquet(open_store(self._url), name)
         a, b = table.column("a").to_numpy(), table.column("b").to_numpy()
         # The same pair comes from several bands: it must meet itself in one partition.
         mixed = (a * np.uint64(0x9E3779B97F4A7C15)) ^ (b * np.uint64(0xC2B2AE3D27D4EB4F))
         where = ((mixed >> np.uint64(33)) % np.uint64(self._partitions)).astype(np.int64)
+        mine = where % self._parts == self._part
+        a, b, where = a[mine], b[mine], where[mine]
         yield from _split(where, dup.PAIRS, {"a": a, "b": b})
         wanted = {"ref": np.concatenate([a, b]), "part": np.concatenate([where, where]).astype(np.uint64)}
         wanted = _distinct(wanted)
@@ -394,10 +420,10 @@ class _Signatures(UnitDoFn):
         yield from _split(parts, dup.signature_layout(stage.num_perm), columns)
 
 
-class _Verify(UnitDoFn):
-    """Compares the signatures of candidate pairs; what reaches the threshold becomes an edge."""
+class _Verify(_WriteHop):
+    """Compares the signatures of candidate pairs; writes those that reach the threshold, as edges."""
 
-    def process(self, grouped: tuple[int, dict[str, Iterable[bytes]]]) -> Iterable[Keyed]:
+    def process(self, grouped: tuple[int, dict[str, Iterable[bytes]]]) -> None:
         values = list(grouped[1]["pairs"])
         if not values:
             return
@@ -414,7 +440,18 @@ class _Verify(UnitDoFn):
             "similarity": similarity,
         }  # fmt: skip
         if edge.any():
-            yield 0, dup.EDGES.pack({n: c[edge] for n, c in columns.items()})
+            self.put(grouped[0], pa.table({n: c[edge] for n, c in columns.items()}))
+
+
+class _ReadEdges(beam.DoFn):  # type: ignore[misc]
+    """All edges go to one worker, 44 bytes each, which resolves them in the order of documents."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def process(self, name: str) -> Iterable[Keyed]:
+        table = read_parquet(open_store(self._url), name)
+        yield 0, dup.EDGES.pack({n: table.column(n).to_numpy() for n in table.column_names})
 
 
 class _Resolve(beam.DoFn):  # type: ignore[misc]

@@ -38,7 +38,7 @@ DRIVER = int(os.environ.setdefault("FAULT_DRIVER", str(os.getpid())))
 SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "terminate": signal.SIGTERM}
 WRITING = {
     "pipeline.annotate": ("_CommitChunk", "_CommitUnit"),
-    "pipeline.decide": ("_WriteRemoved", "_Candidates", "_Histogram", "_ExactCut"),
+    "pipeline.decide": ("_WriteRemoved", "_Candidates", "_Verify", "_Histogram", "_ExactCut"),
     "pipeline.decisions": ("Decisions",),
     "pipeline.emit": ("_WriteShard", "_WriteAudit"),
 }
