@@ -152,14 +152,14 @@ def worker_pool(python: Path, work: Path) -> Iterator[str]:
         yield wait_for(pool, log, r"^(127\.0\.0\.1:\d+)$")
 
 
-def job_states(endpoint: str) -> list[str]:
-    """Return the state of every job that the server was given, such as DONE or FAILED."""
+def job_states(endpoint: str) -> dict[str, str]:
+    """Return the state, such as DONE or FAILED, of the jobs that the server remembers (its last ten), by id."""
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
     with grpc.insecure_channel(endpoint, [("grpc.enable_http_proxy", 0)]) as channel:
         stub: Any = beam_job_api_pb2_grpc.JobServiceStub  # generated without types
         jobs = stub(channel).GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=START_LIMIT_SECONDS).job_info
-    return [beam_job_api_pb2.JobState.Enum.Name(job.state) for job in jobs]
+    return {job.job_id: beam_job_api_pb2.JobState.Enum.Name(job.state) for job in jobs}
 
 
 @contextlib.contextmanager
