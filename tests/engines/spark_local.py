@@ -153,7 +153,7 @@ def worker_pool(python: Path, work: Path) -> Iterator[str]:
 
 
 def job_states(endpoint: str) -> dict[str, str]:
-    """Return the state, such as DONE or FAILED, of the jobs that the server remembers (its last ten), by id."""
+    """Return the state, such as DONE or FAILED, of the last ten jobs of the server, by id."""
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
     with grpc.insecure_channel(endpoint, [("grpc.enable_http_proxy", 0)]) as channel:
