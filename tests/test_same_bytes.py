@@ -15,7 +15,8 @@ KINDS = {"kept", "rejected", "quarantined", "exact_duplicates", "near_duplicates
 DOUBLED_AT_ONCE = "every-bundle-twice-at-once"
 MANY_PASSES = "many-passes-and-partitions"
 DOUBLED = {
-    "_CommitChunk", "_CommitUnit", "_WriteRemoved", "_Candidates", "_Histogram", "_ExactCut", "Decisions",
+    "_CommitChunk", "_CommitUnit", "_WriteRemoved", "_Candidates", "_Verify", "_Histogram", "_ExactCut",
+    "Decisions",
     "_WriteShard", "_WriteAudit",
 }  # fmt: skip
 
