@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import apache_beam as beam
@@ -75,7 +76,7 @@ def decide(store: Store, plan: Plan, engine: Engine) -> Corpus:
     if recipe.judges("near_duplicates") and recipe.by_name["near_duplicates"].min_jaccard is not None:
         bands = recipe.by_name["near_duplicates"].bands
         steps.run_passes("pairs", corpus.documents * BAND_ENTRY_BYTES * bands, _pairs)
-        steps.run_passes("edges", _pair_rows(steps) * PAIR_BYTES, _edges)
+        steps.run_passes("edges", steps.pair_rows * PAIR_BYTES, _edges)
         steps.run("near", lambda p: _near(p, steps))
     if recipe.judges("balance_languages"):
         _balance(steps)
@@ -89,6 +90,11 @@ class _Steps:
     def __init__(self, store: Store, plan: Plan, engine: Engine, corpus: Corpus) -> None:
         self.store, self.plan, self.engine, self.corpus = store, plan, engine, corpus
         self.args = (store.url, json.dumps(plan.recipe.to_json()), corpus.key)
+
+    @cached_property
+    def pair_rows(self) -> int:
+        """Candidate pairs, each counted in every band in which it was found; asked once all are written."""
+        return sum(_rows(self.store, n) for n in _files_of(self, "pairs"))
 
     def done_name(self, step: str) -> str:
         return f"decide/{self.corpus.key}/{step}.done"
@@ -320,14 +326,9 @@ def _files_of(steps: _Steps, hop: str) -> list[str]:
     return [n for name in pass_names(steps.store, key, hop) for n in steps.store.list(f"decide/{key}/{name}")]
 
 
-def _pair_rows(steps: _Steps) -> int:
-    """Candidate pairs, each counted in every band in which it was found."""
-    return sum(_rows(steps.store, n) for n in _files_of(steps, "pairs"))
-
-
 def _edges(pipeline: beam.Pipeline, steps: _Steps, part: int, parts: int) -> None:
     url = steps.store.url
-    whole = _pair_rows(steps) * PAIR_BYTES
+    whole = steps.pair_rows * PAIR_BYTES
     partitions = max(parts, _power_of_two(whole / steps.plan.recipe.run.partition_bytes))
     read = (
         pipeline
